@@ -49,13 +49,13 @@ class ModelError(RunError):
     retryable: ClassVar[bool] = False
 
 
-class ModelUnavailable(RunError):  # noqa: N818
+class ModelUnavailable(RunError):
     """The model hub cannot be reached or is overloaded."""
 
     code: ClassVar[str] = "model_unavailable"
 
 
-class ModelNotServed(RunError):  # noqa: N818
+class ModelNotServed(RunError):
     """No worker serves the model."""
 
     code: ClassVar[str] = "model_not_served"
@@ -73,7 +73,7 @@ class DeviceError(RunError):
     code: ClassVar[str] = "device_unusable"
 
 
-class DeviceBroken(DeviceError):  # noqa: N818
+class DeviceBroken(DeviceError):
     """The GPU cannot be trusted: what it computed after `clean_until` (monotonic seconds) may be wrong."""
 
     exit_code: ClassVar[int] = 3
@@ -84,13 +84,13 @@ class DeviceBroken(DeviceError):  # noqa: N818
         self.clean_until = clean_until
 
 
-class DeviceDrifted(DeviceError):  # noqa: N818
+class DeviceDrifted(DeviceError):
     """The canary clip or the weights in memory are not what they were: the process must start again."""
 
     exit_code: ClassVar[int] = 4
 
 
-class OutOfMemory(RunError):  # noqa: N818 - the name everybody greps for
+class OutOfMemory(RunError):
     """GPU memory ran out, and every way to need less of it was tried."""
 
     code: ClassVar[str] = "out_of_memory"
@@ -115,53 +115,40 @@ class WriteError(RunError):
     code: ClassVar[str] = "write_failed"
 
 
-class Cancelled(RunError):  # noqa: N818 - not a failure of ours
+class Cancelled(RunError):
     """The caller cancelled."""
 
     code: ClassVar[str] = "cancelled"
     retryable: ClassVar[bool] = False
 
 
-class JobNotFound(UsageError):  # noqa: N818
+class JobNotFound(UsageError):
     """No such job, or another tenant's: the two are indistinguishable."""
 
     code: ClassVar[str] = "video_not_found"
 
 
-class JobActive(UsageError):  # noqa: N818
+class JobActive(UsageError):
     """The job is still queued or running."""
 
     code: ClassVar[str] = "video_active"
 
 
-class ClipMissing(UsageError):  # noqa: N818
+class ClipMissing(UsageError):
     """The job ended without the requested clip or picture."""
 
     code: ClassVar[str] = "content_not_found"
 
 
-class IdempotencyConflict(UsageError):  # noqa: N818
+class IdempotencyConflict(UsageError):
     """The same key with a different body."""
 
     code: ClassVar[str] = "idempotency_conflict"
 
 
-class QuotaExceeded(UsageError):  # noqa: N818
-    """A tenant's limit, named by `quota`, is reached; try again after `retry_after_seconds`."""
+class TryAgainLater(UsageError):
+    """A valid request that is not accepted now."""
 
-    code: ClassVar[str] = "quota_exceeded"
-    retryable: ClassVar[bool] = True
-
-    def __init__(self, message: str, *, quota: str, retry_after_seconds: float) -> None:
-        super().__init__(message)
-        self.quota = quota
-        self.retry_after_seconds = retry_after_seconds
-
-
-class RateLimited(UsageError):  # noqa: N818
-    """A limit of the HTTP edge is reached; try again after `retry_after_seconds`."""
-
-    code: ClassVar[str] = "rate_limit_exceeded"
     retryable: ClassVar[bool] = True
 
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
@@ -169,62 +156,78 @@ class RateLimited(UsageError):  # noqa: N818
         self.retry_after_seconds = retry_after_seconds
 
 
-class InvalidKey(UsageError):  # noqa: N818
+class QuotaExceeded(TryAgainLater):
+    """A tenant's limit, named by `quota`, is reached; try again after `retry_after_seconds`."""
+
+    code: ClassVar[str] = "quota_exceeded"
+
+    def __init__(self, message: str, *, quota: str, retry_after_seconds: float) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+        self.quota = quota
+
+
+class RateLimited(TryAgainLater):
+    """A limit of the HTTP edge is reached; try again after `retry_after_seconds`."""
+
+    code: ClassVar[str] = "rate_limit_exceeded"
+
+
+class InvalidKey(UsageError):
     """An API key that is unknown or rotated, or whose tenant is disabled."""
 
     code: ClassVar[str] = "invalid_api_key"
 
 
-class ScopeMissing(UsageError):  # noqa: N818
+class ScopeMissing(UsageError):
     """The API key does not have the scope."""
 
     code: ClassVar[str] = "insufficient_scope"
 
 
-class TenantExists(UsageError):  # noqa: N818
+class TenantExists(UsageError):
     """A tenant with this name exists."""
 
     code: ClassVar[str] = "tenant_exists"
 
 
-class TenantNotFound(UsageError):  # noqa: N818
+class TenantNotFound(UsageError):
     """No tenant has this name."""
 
     code: ClassVar[str] = "tenant_not_found"
 
 
-class TenantInUse(UsageError):  # noqa: N818
+class TenantInUse(UsageError):
     """The tenant cannot be deleted or disabled now."""
 
     code: ClassVar[str] = "tenant_in_use"
 
 
-class LinkInvalid(UsageError):  # noqa: N818
+class LinkInvalid(UsageError):
     """A signed link that was altered or has expired."""
 
     code: ClassVar[str] = "link_invalid"
 
 
-class LeaseLost(RunError):  # noqa: N818
+class LeaseLost(RunError):
     """Another worker has the job; this worker's writes are rejected."""
 
     code: ClassVar[str] = "lease_lost"
     retryable: ClassVar[bool] = False
 
 
-class QueueUnavailable(RunError):  # noqa: N818
+class QueueUnavailable(RunError):
     """The database cannot be reached. A repeated call is safe."""
 
     code: ClassVar[str] = "queue_unavailable"
 
 
-class WakerUnavailable(RunError):  # noqa: N818
+class WakerUnavailable(RunError):
     """The message queue that wakes workers cannot be reached; no job is affected."""
 
     code: ClassVar[str] = "waker_unavailable"
 
 
-class StoreUnavailable(RunError):  # noqa: N818
+class StoreUnavailable(RunError):
     """The object store cannot be reached."""
 
     code: ClassVar[str] = "storage_unavailable"
@@ -246,21 +249,21 @@ class StoreForbidden(StoreUnavailable):
         self.permission = permission
 
 
-class ObjectNotFound(RunError):  # noqa: N818
+class ObjectNotFound(RunError):
     """No object has this name."""
 
     code: ClassVar[str] = "object_not_found"
     retryable: ClassVar[bool] = False
 
 
-class ObjectCorrupt(RunError):  # noqa: N818
+class ObjectCorrupt(RunError):
     """Stored bytes fail verification: damaged, truncated, or encrypted for another tenant or name."""
 
     code: ClassVar[str] = "object_corrupt"
     retryable: ClassVar[bool] = False
 
 
-class KeyringUnavailable(RunError):  # noqa: N818
+class KeyringUnavailable(RunError):
     """The tenant keys cannot be reached or read."""
 
     code: ClassVar[str] = "keyring_unavailable"
@@ -276,38 +279,38 @@ class KeyringForbidden(KeyringUnavailable):
         self.permission = permission
 
 
-class KeyRefused(RunError):  # noqa: N818
+class KeyRefused(RunError):
     """A data key that was not wrapped with this tenant's key."""
 
     code: ClassVar[str] = "key_refused"
     retryable: ClassVar[bool] = False
 
 
-class InvalidField(UsageError):  # noqa: N818
+class InvalidField(UsageError):
     """A field that cannot be parsed: wrong type, unknown name, missing."""
 
     code: ClassVar[str] = "invalid_value"
 
 
-class UnsupportedValue(UsageError):  # noqa: N818
+class UnsupportedValue(UsageError):
     """A valid value outside the model's limits; the message names the nearest allowed value."""
 
     code: ClassVar[str] = "unsupported_value"
 
 
-class UnsupportedVerb(UsageError):  # noqa: N818
+class UnsupportedVerb(UsageError):
     """The model does not support the operation."""
 
     code: ClassVar[str] = "unsupported_operation"
 
 
-class ModelNotFound(UsageError):  # noqa: N818
+class ModelNotFound(UsageError):
     """No model has this name."""
 
     code: ClassVar[str] = "model_not_found"
 
 
-class PromptRejected(UsageError):  # noqa: N818
+class PromptRejected(UsageError):
     """A screening rule rejects the request; names categories and rules, never the matched text."""
 
     code: ClassVar[str] = "content_policy_violation"
@@ -320,39 +323,34 @@ class PromptRejected(UsageError):  # noqa: N818
         self.categories = categories
 
 
-class ClassifierUnavailable(RunError):  # noqa: N818
-    """The classifier of prompts gives no answer. A repeated request may get one."""
+class ClassifierUnavailable(RunError):
+    """The prompt classifier does not answer. A repeated request may succeed."""
 
     code: ClassVar[str] = "screening_unavailable"
 
 
-class ImageRefused(UsageError):  # noqa: N818
+class ImageRefused(UsageError):
     """An upload that is not a valid image of a supported format."""
 
     code: ClassVar[str] = "invalid_image"
 
 
-class UploadTooLarge(UsageError):  # noqa: N818
+class UploadTooLarge(UsageError):
     """More bytes or pixels than the limit."""
 
     code: ClassVar[str] = "payload_too_large"
 
 
-class AddressRefused(UsageError):  # noqa: N818
+class AddressRefused(UsageError):
     """A URL that may not or could not be fetched."""
 
     code: ClassVar[str] = "url_refused"
 
 
-class Overloaded(UsageError):  # noqa: N818
+class Overloaded(TryAgainLater):
     """The queue is too long to finish the job in the promised time."""
 
     code: ClassVar[str] = "overloaded"
-    retryable: ClassVar[bool] = True
-
-    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
 
 
 class BacklogGrown(Overloaded):
@@ -363,10 +361,9 @@ class ProviderError(RunError):
     """A call to a managed provider failed; a retry may succeed."""
 
     code: ClassVar[str] = "provider_failed"
-    retryable: ClassVar[bool] = True
 
 
-class ProviderThrottled(ProviderError):  # noqa: N818
+class ProviderThrottled(ProviderError):
     """The provider has no capacity: a rate limit or a concurrency quota (HTTP 400 on Bedrock)."""
 
     code: ClassVar[str] = "provider_throttled"
@@ -376,21 +373,21 @@ class ProviderThrottled(ProviderError):  # noqa: N818
         self.retry_after_seconds = retry_after_seconds
 
 
-class ProviderRefused(ProviderError):  # noqa: N818
+class ProviderRefused(ProviderError):
     """The provider rejects this job: content, validation, a retired model."""
 
     code: ClassVar[str] = "provider_refused"
     retryable: ClassVar[bool] = False
 
 
-class ProviderUnusable(ProviderError):  # noqa: N818
+class ProviderUnusable(ProviderError):
     """The provider cannot be used as configured: retired model, missing permission, wrong address."""
 
     code: ClassVar[str] = "provider_unusable"
     retryable: ClassVar[bool] = False
 
 
-class ProviderCannot(ProviderError):  # noqa: N818
+class ProviderCannot(ProviderError):
     """No model of the provider fits the job and the tenant's policy."""
 
     code: ClassVar[str] = "provider_cannot"

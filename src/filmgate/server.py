@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.admission.screening import open_screener
 from filmgate.api.app import build_app
-from filmgate.api.certificates import export_expiry
+from filmgate.api.edge import Edge
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.health import api_readiness
-from filmgate.api.http_server import check_exposure, listen, open_server
+from filmgate.api.http_server import check_exposure, export_expiry, listen, open_server
 from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
 from filmgate.audit.checkpoints import Checkpoints
@@ -31,13 +31,11 @@ from filmgate.models.adapters import open_adapters
 from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
-from filmgate.providers.breaker import Breaker
-from filmgate.providers.metrics import BreakerCollector
+from filmgate.providers.breaker import Breaker, BreakerCollector
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
-from filmgate.scheduling.device_history import DeviceHistory
+from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.history import History
-from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.router import Router
@@ -49,15 +47,15 @@ from filmgate.slo.report import SloReport
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.telemetry.emf import writing_emf
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import FailureCounter, Periodic
 from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
-from filmgate.tenants import open_tenants
 from filmgate.tenants.local import ensure_local_tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.offboarding import Offboarding
 from filmgate.worker.retention import Retention
 from filmgate.worker.supervisor import WorkerChild, running_workers
@@ -98,7 +96,7 @@ def open_services(
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
-    tenants = open_tenants(database)
+    tenants = TenantRegistry(database)
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keys)
     record_site(database, settings, store, keys)
@@ -130,10 +128,9 @@ def open_services(
         workers=WorkerRegistry(database),
         slo=SloReport(database, settings),
         history=History(database),
-        device_history=DeviceHistory(database),
         digests=queue.digests,
         adapters=adapters,
-        limits=settings.limits,
+        edge=Edge(settings.limits),
         spool_folder=settings.data,
         tracer=tracer,
     )
@@ -269,9 +266,9 @@ def background_tasks(
         Periodic("retention", retention.delete_expired, RETENTION_SECONDS, failures),
         Periodic("orphans", retention.delete_orphans, _ORPHANS_SECONDS, failures),
         Periodic("wake-up sweep", services.queue.sweep, sweep_seconds, failures),
+        Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS, failures),
+        Periodic("history", api.history.delete_old, _ORPHANS_SECONDS, failures),
     ]
-    tasks.append(Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS, failures))
-    tasks.append(Periodic("history", api.history.delete_old, _ORPHANS_SECONDS, failures))
     if services.checkpoints is not None:
         seconds = settings.audit.checkpoint_seconds
         tasks.append(Periodic("audit checkpoint", services.checkpoints.run, seconds, failures))

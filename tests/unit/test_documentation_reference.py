@@ -1,5 +1,6 @@
-"""docs/reference is what the code says, and every error has a remedy."""
+"""The pages in docs/reference are up to date with the code, and every error has a remedy."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,13 @@ def test_a_reference_page_is_up_to_date(name):
 def test_every_error_has_a_remedy_and_no_remedy_is_left_over():
     codes = {kind.code for kind in _subclasses(FilmgateError)} | {FilmgateError.code}
     assert set(REMEDIES) == codes
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_within_a_reference_page_has_its_heading(name):
+    text = (FOLDER / name).read_text()
+    headings = {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings

@@ -1,4 +1,4 @@
-"""The types that all rooms share."""
+"""The types of a job, which all packages share."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Sentences that first-day users did not understand are gone, and no page sends them to a package index."""
+"""Messages that new users did not understand are gone, and no page says that the package is on an index."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ NOT_UNDERSTOOD = (
 
 @pytest.mark.parametrize("sentence", NOT_UNDERSTOOD)
 def test_a_sentence_that_was_not_understood_does_not_exist_any_more(sentence):
-    """Issue 21: messages say what is wrong and the remedy, in plain English."""
+    """Messages say what is wrong and the remedy, in plain English."""
     found = [str(path.relative_to(ROOT)) for path in TEXTS if sentence in path.read_text()]
     assert found == []
 

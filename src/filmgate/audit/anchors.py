@@ -1,4 +1,4 @@
-"""Anchors: copies of signed heads outside the database, where whoever can change the database cannot reach.
+"""Anchors: copies of signed heads in a place that a user of the database cannot change.
 
 A file takes one line per head. In a bucket with Object Lock, each run writes one object that nobody, not
 even the account's root user, can change or delete before its retention ends.

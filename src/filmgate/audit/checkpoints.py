@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 import sqlalchemy as sa
 
@@ -36,7 +37,7 @@ class Checkpoints:
         """Delete old records, then sign and anchor every head that has moved. Returns how many."""
         for head in self._log.heads():
             self._delete_old(head)
-        moved = [head for head in self._log.heads() if _has_moved(head)]
+        moved = [head for head in self._log.heads() if head.number > head.signed_number]
         signed = [self._sign(head) for head in moved if self._is_intact(head)]
         if signed:
             # Anchored first: a head that counts as signed is also anchored.
@@ -46,9 +47,8 @@ class Checkpoints:
 
     def _is_intact(self, head: Head) -> bool:
         """Whether the records since the last signature are chained. A broken chain is never signed."""
-        start = head if head.signed_number <= head.base_number else None
-        number, newest = (
-            (start.base_number, start.base_hash) if start else (head.signed_number, head.signed_hash)
+        number, newest = max(
+            (head.base_number, head.base_hash), (head.signed_number, head.signed_hash), key=itemgetter(0)
         )
         since = Head(head.tenant_id, head.number, head.hash, base_number=number, base_hash=newest)
         records = self._log.records(Query(head.tenant_id), after=(head.tenant_id, number))
@@ -82,7 +82,6 @@ class Checkpoints:
 
     def _delete_old(self, head: Head) -> None:
         """Delete the oldest records, if they are past retention and covered by a signed head."""
-        own = audit_records.c.tenant_id == head.tenant_id
         with self._database.read() as connection:
             cutoff = self._database.now(connection) - self._retention_seconds
             last = _find_last_old(connection, head, cutoff)
@@ -101,7 +100,8 @@ class Checkpoints:
                 .values(base | {"signature": "", "signed_at": 0.0})
             )
             if moved.rowcount:
-                connection.execute(sa.delete(audit_records).where(own, audit_records.c.number <= number))
+                old = (audit_records.c.tenant_id == head.tenant_id, audit_records.c.number <= number)
+                connection.execute(sa.delete(audit_records).where(*old))
         log.info("old audit records deleted", tenant_id=head.tenant_id)
 
 
@@ -123,7 +123,3 @@ def _find_last_old(connection: sa.Connection, head: Head, cutoff: float) -> tupl
             break
         last = (row.number, row.hash)
     return last
-
-
-def _has_moved(head: Head) -> bool:
-    return head.number > head.signed_number

@@ -12,7 +12,7 @@ _PROBE = b"filmgate doctor"
 
 
 def examine_audit(settings: Settings) -> Iterator[Finding]:
-    """A finding about the signing key; none for the key of a file keyring, which needs nothing else."""
+    """A finding about the signing key. The key of a file keyring needs no check."""
     if not settings.audit.signing_key and not settings.store.keyring.startswith("kms://"):
         return
     try:

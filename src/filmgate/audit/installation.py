@@ -1,4 +1,4 @@
-"""The audit log of one installation, opened from its settings: who signs, where heads go, what verifies."""
+"""Opens the audit log of one installation from its settings: signer, anchor, checkpoints, verification."""
 
 import time
 

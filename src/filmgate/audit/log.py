@@ -1,4 +1,4 @@
-"""The audit log of an installation: reads for people and auditors, and records without a change of a job."""
+"""Reads the audit log, and appends records that do not belong to the change of a job."""
 
 import time
 from collections.abc import Iterator, Sequence

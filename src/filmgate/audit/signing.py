@@ -1,4 +1,4 @@
-"""Signs the heads of the chains with a key of the installation. Forgetting a tenant never touches it."""
+"""Signs the heads of the chains with a key of the installation. Deleting the key of a tenant keeps it."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from filmgate.aws.clients import Endpoint, check_boto3, open_kms
+from filmgate.aws.clients import Endpoint, check_boto3, open_client
 from filmgate.aws.errors import AwsFailure, aws_errors
 from filmgate.errors import FilmgateError, KeyringUnavailable, SettingsError
 from filmgate.settings import AuditSettings
@@ -96,7 +96,7 @@ def open_signer(settings: AuditSettings, local_secret: bytes | None) -> Signer |
         )
     check_boto3("audit.signing_key")
     endpoint = Endpoint(settings.region, settings.kms_endpoint, "audit.region")
-    return KmsSigner(open_kms(endpoint), key_id)
+    return KmsSigner(open_client("kms", endpoint), key_id)
 
 
 def is_signed_by(public_key: str, payload: bytes, signature: str) -> bool:

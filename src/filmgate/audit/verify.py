@@ -165,7 +165,7 @@ class _Walk:
             yield self._fault(0, f"the head is at record {head.number}, the chain at {self.number}")
         elif head.hash not in self._previous:
             yield self._fault(0, "the hash of the head is not the hash of the last record")
-        beyond = max((number for number in self._claims), default=0)
+        beyond = max(self._claims, default=0)
         if beyond > max(self.number, head.number):
             yield self._fault(
                 self.number + 1, f"{self._claims[beyond][1]} is at record {beyond}: the end was cut off"

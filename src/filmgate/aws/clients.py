@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from filmgate.aws.errors import AwsFailure, FailureKind
 from filmgate.errors import SettingsError
+from filmgate.telemetry.findings import INSTALL_AWS
 from filmgate.telemetry.trace_context import current_trace, xray_header
 
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
     from botocore.credentials import RefreshableCredentials
-    from mypy_boto3_kms import KMSClient
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_sqs import SQSClient
 
-BOTO3_MISSING = "boto3 is not installed; in the source folder, run: pip install '.[aws]'"
+BOTO3_MISSING = f"boto3 is not installed; {INSTALL_AWS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,48 +102,14 @@ def open_s3(
     return client
 
 
-def open_kms(
+def open_client(
+    service: str,
     endpoint: Endpoint,
     options: ClientOptions | None = None,
     credentials: "SessionCredentials | None" = None,
-) -> "KMSClient":
-    client: KMSClient = _open("kms", endpoint, _config(options), credentials)
-    return client
-
-
-def open_sts(endpoint: Endpoint) -> Any:
-    """Opens a client for the sessions of tenants, with the credentials of this process."""
-    return _open("sts", endpoint, _config(None))
-
-
-def open_sqs(endpoint: Endpoint, options: ClientOptions) -> "SQSClient":
-    client: SQSClient = _open("sqs", endpoint, _config(options))
-    return client
-
-
-def open_bedrock(endpoint: Endpoint, options: ClientOptions) -> Any:
-    """Opens a client for Bedrock's control plane: models and their life cycle."""
-    return _open("bedrock", endpoint, _config(options))
-
-
-def open_bedrock_runtime(endpoint: Endpoint, options: ClientOptions) -> Any:
-    """Opens a client for Bedrock's invocations."""
-    return _open("bedrock-runtime", endpoint, _config(options))
-
-
-def open_comprehend(endpoint: Endpoint, options: ClientOptions) -> Any:
-    """Opens a client for Comprehend, which classifies prompts."""
-    return _open("comprehend", endpoint, _config(options))
-
-
-def open_pricing(region: str) -> Any:
-    """Opens a client for the Price List API, with boto3's default timeouts."""
-    return _open("pricing", Endpoint(region), _config(ClientOptions(60.0, 60.0, max_attempts=5)))
-
-
-def open_cloudwatch(endpoint: Endpoint) -> Any:
-    """Opens a client for CloudWatch, whose metrics `plan rightsize` reads."""
-    return _open("cloudwatch", endpoint, _config(None))
+) -> Any:
+    """Opens a client of a service other than S3, by its name in boto3."""
+    return _open(service, endpoint, _config(options), credentials)
 
 
 def upload_config(threads: int, part_bytes: int) -> "TransferConfig":
@@ -224,7 +189,7 @@ def _only(credentials: "SessionCredentials") -> Any:
 
 def _count_throttle(service: str, response: "tuple[Any, dict[str, Any]] | None" = None, **_: object) -> None:
     """Called by botocore after every attempt, before it decides whether to try again."""
-    from filmgate.telemetry.throttles import count_throttle  # `filmgate --help` needs no metrics
+    from filmgate.telemetry.metrics import count_throttle  # `filmgate --help` needs no metrics
 
     code = str(response[1].get("Error", {}).get("Code", "")) if response is not None else ""
     if code and AwsFailure.from_code(service, "", code).kind is FailureKind.THROTTLED:

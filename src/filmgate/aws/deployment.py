@@ -1,9 +1,9 @@
-"""The AWS resources of one installation, and the part of them that belongs to one tenant."""
+"""The AWS resources and roles of one installation, and the part of them that belongs to one tenant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 
@@ -12,6 +12,15 @@ BUCKETS_ALIAS = "alias/filmgate/buckets"
 # Stands for the tenant id in a policy; the caller that assumes the role sets it as a session tag.
 TENANT_TAG = "${aws:PrincipalTag/tenant}"
 _PARTITIONS: Mapping[str, str] = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+class Role(StrEnum):
+    """A process or a person with its own IAM policy."""
+
+    API = "api"
+    WORKER = "worker"
+    MANAGED = "managed"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,17 @@ class Deployment:
         return f"s3.{self.region}.amazonaws.com{suffix}"
 
     @property
-    def bucket_arn(self) -> str:
-        return f"arn:{self.partition}:s3:::{self.objects.bucket}"
+    def root_arn(self) -> str:
+        """The account, as a principal of policies."""
+        return f"arn:{self.partition}:iam::{self.account}:root"
 
     @property
     def prefix(self) -> str:
         return self.objects.prefix
+
+    def bucket_arn(self, location: S3Location | None = None) -> str:
+        """The ARN of the bucket of a location; by default, of the clips."""
+        return f"arn:{self.partition}:s3:::{(location or self.objects).bucket}"
 
     def role_arn(self, role: Role) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/filmgate-{role}"
@@ -75,7 +89,7 @@ class TenantScope:
     tenant: str = "*"
 
     def objects(self, part: str = "*") -> str:
-        return f"{self.deployment.bucket_arn}/{self.deployment.prefix}{self.tenant}/{part}"
+        return f"{self.deployment.bucket_arn()}/{self.deployment.prefix}{self.tenant}/{part}"
 
     @property
     def list_prefix(self) -> str:

@@ -5,15 +5,17 @@ Every Allow names its resources, and AWS lists every condition key for its actio
 
 from collections.abc import Callable, Mapping, Sequence
 
-from filmgate.aws.deployment import BUCKETS_ALIAS, TENANT_TAG, Deployment, TenantScope, alias_of
+from filmgate.aws.deployment import BUCKETS_ALIAS, TENANT_TAG, Deployment, Role, TenantScope, alias_of
 from filmgate.aws.resource_policies import CONTEXT
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.statements import Conditions, Document, allow, policy_document
 
+Grant = Callable[[TenantScope], list[Document]]
+_READ_AND_WRITE = ("kms:Decrypt", "kms:GenerateDataKey")
+
 
 def _list(scope: TenantScope) -> list[Document]:
-    bucket = scope.deployment.bucket_arn
+    bucket = scope.deployment.bucket_arn()
     return [
         allow(
             "ListObjects",
@@ -26,45 +28,37 @@ def _list(scope: TenantScope) -> list[Document]:
     ]
 
 
-def _read(scope: TenantScope) -> list[Document]:
-    return [allow("ReadObjects", ["s3:GetObject"], scope.objects())]
+def _on_objects(sid: str, *actions: str, part: str = "*") -> Grant:
+    return lambda scope: [allow(sid, actions, scope.objects(part))]
 
 
-def _delete(scope: TenantScope) -> list[Document]:
-    """Filmgate deletes versions by their ids, so it never needs s3:DeleteObject, which leaves a marker."""
-    actions = ["s3:DeleteObjectVersion", "s3:AbortMultipartUpload"]
-    return [allow("DeleteObjects", actions, scope.objects())]
-
-
-def _write(scope: TenantScope) -> list[Document]:
-    return [allow("WriteObjects", ["s3:PutObject"], scope.objects())]
-
-
-def _write_sources(scope: TenantScope) -> list[Document]:
-    """The API stores uploads only."""
-    return [allow("WriteSources", ["s3:PutObject"], scope.objects("*/source"))]
+_read = _on_objects("ReadObjects", "s3:GetObject")
+_write = _on_objects("WriteObjects", "s3:PutObject")
+# The API stores uploads only.
+_write_sources = _on_objects("WriteSources", "s3:PutObject", part="*/source")
+# Filmgate deletes versions by their ids, so it never needs s3:DeleteObject, which leaves a marker.
+_delete = _on_objects("DeleteObjects", "s3:DeleteObjectVersion", "s3:AbortMultipartUpload")
 
 
 def _use_key_through_s3(scope: TenantScope) -> list[Document]:
     # S3 needs Decrypt to complete a multipart upload.
-    actions = ["kms:GenerateDataKey", "kms:Decrypt"]
-    return [_use_key("UseKeyThroughS3", actions, scope, scope.deployment.s3_service)]
+    return [_use_key("UseKeyThroughS3", _READ_AND_WRITE, scope, scope.deployment.s3_service)]
 
 
 def _seal_prompts(scope: TenantScope) -> list[Document]:
-    return _use_key_for_prompts(scope, ["kms:GenerateDataKey", "kms:Decrypt"])
+    return _use_key_for_prompts(scope, _READ_AND_WRITE)
 
 
 def _open_prompts(scope: TenantScope) -> list[Document]:
     return _use_key_for_prompts(scope, ["kms:Decrypt"])
 
 
-def _use_key_for_prompts(scope: TenantScope, actions: list[str]) -> list[Document]:
+def _use_key_for_prompts(scope: TenantScope, actions: Sequence[str]) -> list[Document]:
     """Filmgate itself encrypts the prompts in the database, with data keys from KMS."""
     return [_use_key("UseKeyForPrompts", actions, scope)] if scope.deployment.has_kms_keyring else []
 
 
-def _use_key(sid: str, actions: list[str], scope: TenantScope, service: str = "") -> Document:
+def _use_key(sid: str, actions: Sequence[str], scope: TenantScope, service: str = "") -> Document:
     """Use of the tenants' keys by a service for this role, or by the role itself."""
     conditions: dict[str, dict[str, str]] = {"StringEquals": {}, "Null": {}}
     if service:
@@ -75,9 +69,13 @@ def _use_key(sid: str, actions: list[str], scope: TenantScope, service: str = ""
         conditions["Null"][CONTEXT] = "false"
     else:
         conditions["StringEquals"][CONTEXT] = scope.tenant
-    if scope.alias:
-        conditions["ForAnyValue:StringLike"] = {"kms:ResourceAliases": scope.alias}
-    return allow(sid, actions, scope.keys, {name: rule for name, rule in conditions.items() if rule})
+    conditions = {name: rule for name, rule in conditions.items() if rule}
+    return allow(sid, actions, scope.keys, conditions | _with_alias(scope.alias))
+
+
+def _with_alias(alias: str) -> dict[str, dict[str, str]]:
+    """The condition that a key has this alias; empty for a key that is named by id or ARN."""
+    return {"ForAnyValue:StringLike": {"kms:ResourceAliases": alias}} if alias else {}
 
 
 def _use_provider(scope: TenantScope) -> list[Document]:
@@ -92,15 +90,15 @@ def _use_provider(scope: TenantScope) -> list[Document]:
         allow("ReadProviderJobs", ["bedrock:GetAsyncInvoke", "bedrock:ListAsyncInvokes"], invocations),
     ]
     if deployment.staging is not None:
-        statements += _move_staged_clips(deployment.partition, deployment.staging)
+        statements += _move_staged_clips(deployment, deployment.staging)
         if deployment.staging_key:
-            actions = ["kms:Decrypt", "kms:GenerateDataKey"]
-            statements.append(_use_bucket_key("UseStagingKey", actions, deployment, deployment.staging_key))
+            key = deployment.staging_key
+            statements.append(_use_bucket_key("UseStagingKey", _READ_AND_WRITE, deployment, key))
     return statements
 
 
-def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
-    bucket, prefix = f"arn:{partition}:s3:::{staging.bucket}", staging.prefix
+def _move_staged_clips(deployment: Deployment, staging: S3Location) -> list[Document]:
+    bucket, prefix = deployment.bucket_arn(staging), staging.prefix
     actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObjectVersion"]
     # The doctor lists the prefix without its trailing slash.
     listed: Conditions = {"StringLike": {"s3:prefix": sorted({prefix.rstrip("/"), f"{prefix}*"})}}
@@ -110,16 +108,17 @@ def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
     ]
 
 
+_SENDER_ACTIONS = ("SendMessage", "ReceiveMessage", "DeleteMessage", "GetQueueUrl", "GetQueueAttributes")
+
+
 def _send_wakeups(scope: TenantScope) -> list[Document]:
     """SQS messages that wake workers. Every sender also sweeps, so it receives dead letters."""
-    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "GetQueueUrl", "GetQueueAttributes"]
-    return _use_queues(scope, actions)
+    return _use_queues(scope, _SENDER_ACTIONS)
 
 
 def _receive_wakeups(scope: TenantScope) -> list[Document]:
     """A worker hides the message of its job, and sends it again when it hands the job back."""
-    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "GetQueueUrl", "GetQueueAttributes"]
-    return _use_queues(scope, [*actions, "ChangeMessageVisibility"])
+    return _use_queues(scope, [*_SENDER_ACTIONS, "ChangeMessageVisibility"])
 
 
 def _use_queues(scope: TenantScope, actions: Sequence[str]) -> list[Document]:
@@ -140,26 +139,19 @@ def _sign_audit(scope: TenantScope) -> list[Document]:
     key = scope.deployment.audit_key
     if not key or scope.tenant == TENANT_TAG:
         return []
-    conditions: dict[str, dict[str, str]] = {}
-    if alias := alias_of(key):
-        conditions["ForAnyValue:StringLike"] = {"kms:ResourceAliases": alias}
     actions = ["kms:Sign", "kms:GetPublicKey"]
-    return [allow("SignAudit", actions, scope.deployment.key_arn(key), conditions)]
+    return [allow("SignAudit", actions, scope.deployment.key_arn(key), _with_alias(alias_of(key)))]
 
 
 def _anchor_audit(scope: TenantScope) -> list[Document]:
-    """Nothing deletes or replaces an anchor: Object Lock refuses it, and the role may not ask."""
+    """The role cannot delete or replace an anchor; Object Lock refuses it as well."""
     deployment, anchor = scope.deployment, scope.deployment.audit_anchor
     if anchor is None or scope.tenant == TENANT_TAG:
         return []
-    bucket = f"arn:{deployment.partition}:s3:::{anchor.bucket}"
     actions = ["s3:PutObject", "s3:PutObjectRetention", "s3:GetObject"]
-    listed: Conditions = {"StringLike": {"s3:prefix": f"{anchor.prefix}*"}}
-    key_actions = ["kms:Decrypt", "kms:GenerateDataKey"]
     return [
-        allow("AnchorAudit", actions, f"{bucket}/{anchor.prefix}*"),
-        allow("ListAnchors", ["s3:ListBucket"], bucket, listed),
-        _use_bucket_key("UseAnchorKey", key_actions, deployment, BUCKETS_ALIAS),
+        *_use_prefix("AnchorAudit", "ListAnchors", actions, deployment, anchor),
+        _use_bucket_key("UseAnchorKey", _READ_AND_WRITE, deployment, BUCKETS_ALIAS),
     ]
 
 
@@ -168,7 +160,7 @@ def _pull_models(scope: TenantScope) -> list[Document]:
     if deployment.models is None:
         return []
     return [
-        *_read_models(deployment, deployment.models, ["s3:GetObject"]),
+        *_use_prefix("UseModels", "ListModels", ["s3:GetObject"], deployment, deployment.models),
         _use_bucket_key("UseModelsKey", ["kms:Decrypt"], deployment, deployment.models_key),
     ]
 
@@ -178,35 +170,31 @@ def _push_models(scope: TenantScope) -> list[Document]:
     deployment = scope.deployment
     if deployment.models is None:
         return []
-    bucket = f"arn:{deployment.partition}:s3:::{deployment.models.bucket}"
     checks = ["s3:GetBucketVersioning", "s3:GetEncryptionConfiguration"]
     actions = ["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"]
-    key_actions = ["kms:Decrypt", "kms:GenerateDataKey"]
     return [
-        *_read_models(deployment, deployment.models, actions),
-        allow("CheckModelsBucket", checks, bucket),
-        _use_bucket_key("UseModelsKey", key_actions, deployment, deployment.models_key),
+        *_use_prefix("UseModels", "ListModels", actions, deployment, deployment.models),
+        allow("CheckModelsBucket", checks, deployment.bucket_arn(deployment.models)),
+        _use_bucket_key("UseModelsKey", _READ_AND_WRITE, deployment, deployment.models_key),
     ]
 
 
-def _read_models(deployment: Deployment, models: S3Location, actions: Sequence[str]) -> list[Document]:
-    bucket = f"arn:{deployment.partition}:s3:::{models.bucket}"
-    listed: Conditions = {"StringLike": {"s3:prefix": f"{models.prefix}*"}}
+def _use_prefix(
+    sid: str, list_sid: str, actions: Sequence[str], deployment: Deployment, location: S3Location
+) -> list[Document]:
+    bucket, objects = deployment.bucket_arn(location), f"{location.prefix}*"
     return [
-        allow("UseModels", actions, f"{bucket}/{models.prefix}*"),
-        # Without ListBucket, S3 answers 403 instead of 404 for a model that does not exist.
-        allow("ListModels", ["s3:ListBucket"], bucket, listed),
+        allow(sid, actions, f"{bucket}/{objects}"),
+        # Without ListBucket, S3 answers 403 instead of 404 for an object that does not exist.
+        allow(list_sid, ["s3:ListBucket"], bucket, {"StringLike": {"s3:prefix": objects}}),
     ]
 
 
 def _use_bucket_key(sid: str, actions: Sequence[str], deployment: Deployment, key: str) -> Document:
     """A key that S3 uses for us, without a tenant in the encryption context."""
     region = key.split(":")[3] if key.startswith("arn:") else deployment.region
-    conditions: dict[str, dict[str, str]] = {
-        "StringEquals": {"kms:ViaService": deployment.s3_service.replace(deployment.region, region)}
-    }
-    if alias := alias_of(key):
-        conditions["ForAnyValue:StringLike"] = {"kms:ResourceAliases": alias}
+    through_s3 = {"kms:ViaService": deployment.s3_service.replace(deployment.region, region)}
+    conditions = {"StringEquals": through_s3} | _with_alias(alias_of(key))
     return allow(sid, actions, deployment.key_arn(key), conditions)
 
 
@@ -222,10 +210,9 @@ def _administer(scope: TenantScope) -> list[Document]:
         "s3:PutLifecycleConfiguration",
     ]
     key_actions = ["kms:DescribeKey", "kms:DisableKey", "kms:EnableKeyRotation", "kms:ScheduleKeyDeletion"]
-    with_alias: Conditions = {"ForAnyValue:StringLike": {"kms:ResourceAliases": scope.alias}}
     statements = [
-        allow("ManageBucket", bucket_actions, deployment.bucket_arn),
-        allow("ManageKeys", key_actions, scope.keys, with_alias if scope.alias else {}),
+        allow("ManageBucket", bucket_actions, deployment.bucket_arn()),
+        allow("ManageKeys", key_actions, scope.keys, _with_alias(scope.alias)),
         allow("CreateKeys", ["kms:CreateKey"], "*", {"StringEquals": {"kms:KeySpec": "SYMMETRIC_DEFAULT"}}),
     ]
     if scope.alias:
@@ -235,7 +222,6 @@ def _administer(scope: TenantScope) -> list[Document]:
     return statements
 
 
-Grant = Callable[[TenantScope], list[Document]]
 _WORK: tuple[Grant, ...] = (
     _list,
     _read,

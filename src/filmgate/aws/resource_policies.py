@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from filmgate.aws.deployment import Deployment, TenantScope
-from filmgate.aws.statements import Conditions, Document, allow, policy_document
+from filmgate.aws.statements import Document, allow, deny_plain_http, policy_document, principal_statement
 from filmgate.aws.tenant_key import CONTEXT_KEY
 from filmgate.aws.tenant_sessions import TAG_KEY
 
@@ -28,51 +28,46 @@ _KEY_ADMINISTRATION = (
 def key_policy(scope: TenantScope, users: Sequence[str]) -> Document:
     """The policy of a tenant's key: `users` may use it, only with the tenant as encryption context."""
     use = ["kms:Decrypt", "kms:GenerateDataKey"]
-    root = f"arn:{scope.deployment.partition}:iam::{scope.deployment.account}:root"
-    statements: list[Document] = [
+    every_use = [*use, "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"]
+    statements = [
         # The account must be able to administer the key, or it can become unmanageable.
-        allow("AdministerKey", _KEY_ADMINISTRATION, "*") | {"Principal": {"AWS": root}},
+        allow("AdministerKey", _KEY_ADMINISTRATION, "*") | {"Principal": {"AWS": scope.deployment.root_arn}},
         allow("UseKeyForTenant", use, "*", {"StringEquals": {CONTEXT: scope.tenant}})
         | {"Principal": {"AWS": list(users)}},
-        {
-            "Sid": "DenyOtherTenants",
-            "Effect": "Deny",
-            "Principal": "*",
-            "Action": [*use, "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"],
-            "Resource": "*",
-            "Condition": {"StringNotEquals": {CONTEXT: scope.tenant}},
-        },
+        principal_statement(
+            "Deny", "DenyOtherTenants", "*", every_use, "*", {"StringNotEquals": {CONTEXT: scope.tenant}}
+        ),
     ]
     return policy_document(statements)
 
 
 def tenant_trust(deployment: Deployment, users: Sequence[str]) -> Document:
     """Who may assume a by-tag role: `users`, only with the tag `tenant` and no other."""
-    statement: Document = {
-        "Sid": "AssumeForOneTenant",
-        "Effect": "Allow",
-        "Principal": {"AWS": list(users)},
-        "Action": ["sts:AssumeRole", "sts:TagSession"],
-        "Condition": {
+    statement = principal_statement(
+        "Allow",
+        "AssumeForOneTenant",
+        {"AWS": list(users)},
+        ["sts:AssumeRole", "sts:TagSession"],
+        when={
             "StringLike": {f"aws:RequestTag/{TAG_KEY}": "?*"},
             "ForAllValues:StringEquals": {"aws:TagKeys": [TAG_KEY]},
             "StringEquals": {"aws:PrincipalAccount": deployment.account},
         },
-    }
+    )
     return policy_document([statement])
 
 
 def bucket_policy(deployment: Deployment) -> Document:
     """What the bucket denies to every caller, whatever the caller's own policy allows."""
-    bucket = deployment.bucket_arn
+    bucket = deployment.bucket_arn()
     return policy_document(
         [
-            _deny(
-                "DenyPlainHttp", "s3:*", [bucket, f"{bucket}/*"], {"Bool": {"aws:SecureTransport": "false"}}
-            ),
+            deny_plain_http(bucket),
             # Only if the header is present: UploadPart never sends it and would always be denied.
-            _deny(
+            principal_statement(
+                "Deny",
                 "DenyOtherEncryption",
+                "*",
                 "s3:PutObject",
                 f"{bucket}/{deployment.prefix}*",
                 {"Null": {_ENCRYPTION: "false"}, "StringNotEquals": {_ENCRYPTION: "aws:kms"}},
@@ -94,15 +89,4 @@ def lifecycle(deployment: Deployment) -> Document:
                 "Expiration": {"ExpiredObjectDeleteMarker": True},
             }
         ]
-    }
-
-
-def _deny(sid: str, action: str, resource: str | Sequence[str], when: Conditions) -> Document:
-    return {
-        "Sid": sid,
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": action,
-        "Resource": resource,
-        "Condition": when,
     }

@@ -4,14 +4,14 @@
 stack exists; CloudFormation needs CAPABILITY_NAMED_IAM for it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from filmgate.aws.deployment import BUCKETS_ALIAS, Deployment, TenantScope, alias_of
+from filmgate.aws.deployment import BUCKETS_ALIAS, Deployment, Role, TenantScope, alias_of
 from filmgate.aws.resource_policies import bucket_policy as films_bucket_policy
 from filmgate.aws.resource_policies import key_policy, lifecycle
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
-from filmgate.aws.statements import Document
+from filmgate.aws.statements import Document, deny_plain_http, policy_document, principal_statement
 from filmgate.aws.template_operations import (
     conditions,
     dead_letter_queue,
@@ -22,12 +22,15 @@ from filmgate.aws.template_operations import (
 from filmgate.aws.template_roles import Cluster, dedicated_role, logical, role_resources
 
 KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
-# S3 deletes nothing of these folders before a person does; old checkpoints of trainings become cheap.
+# Objects in this folder never expire. Old training checkpoints move to cheaper storage.
 CHECKPOINT_FOLDER = "checkpoints/"
 _GLACIER_DAYS = 30
 _AUDIT_DAYS = 365
 _DEFAULT_KEY = {"Fn::GetAtt": ["DefaultKey", "Arn"]}
 _KEEP = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+_ROTATED = {"EnableKeyRotation": True}
+# Verifying an old signature needs the key that made it, and KMS does not rotate asymmetric keys.
+_SIGNING = {"KeySpec": "ECC_NIST_P256", "KeyUsage": "SIGN_VERIFY"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Stack:
     deployment: Deployment
     cluster: Cluster
     tenants: tuple[str, ...] = ()
-    dedicated: tuple[str, ...] = ()  # tenants with workers of their own
+    dedicated: tuple[str, ...] = ()  # tenants with their own workers
     audit_bucket: str = ""
     provider_region: str = ""
 
@@ -87,29 +90,19 @@ def _key_resources(stack: Stack) -> Document:
         resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": depends}
         resources[f"TenantAlias{logical(tenant)}"] = _alias(scope.alias, name)
     if deployment.models is not None and alias_of(deployment.models_key):
-        resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))
+        resources["ModelsKey"] = _key("Filmgate model weights", policy_document([_allow_account(deployment)]))
         resources["ModelsAlias"] = _alias(alias_of(deployment.models_key), "ModelsKey")
     if alias := alias_of(deployment.audit_key):
-        resources["AuditKey"] = _signing_key(_account_key_policy(deployment))
+        policy = policy_document([_allow_account(deployment)])
+        resources["AuditKey"] = _key("Filmgate signatures of the audit log", policy, _SIGNING)
         resources["AuditAlias"] = _alias(alias, "AuditKey")
     resources["DefaultKey"] = _key("Filmgate bucket defaults and alarms", _service_key_policy(deployment))
     resources["DefaultAlias"] = _alias(BUCKETS_ALIAS, "DefaultKey")
     return resources
 
 
-def _signing_key(policy: Document) -> Document:
-    """Verifying an old signature needs the key that made it, and KMS does not rotate asymmetric keys."""
-    properties = {
-        "Description": "Filmgate signatures of the audit log",
-        "KeySpec": "ECC_NIST_P256",
-        "KeyUsage": "SIGN_VERIFY",
-        "KeyPolicy": policy,
-    }
-    return {"Type": "AWS::KMS::Key", **_KEEP, "Properties": properties}
-
-
-def _key(description: str, policy: Document) -> Document:
-    properties = {"Description": description, "EnableKeyRotation": True, "KeyPolicy": policy}
+def _key(description: str, policy: Document, kind: Mapping[str, object] = _ROTATED) -> Document:
+    properties = {"Description": description, **kind, "KeyPolicy": policy}
     return {"Type": "AWS::KMS::Key", **_KEEP, "Properties": properties}
 
 
@@ -120,54 +113,51 @@ def _alias(name: str, key: str) -> Document:
     }
 
 
-def _account_key_policy(deployment: Deployment) -> Document:
+def _allow_account(deployment: Deployment) -> Document:
     """IAM policies of the account decide who uses the key."""
-    root = f"arn:{deployment.partition}:iam::{deployment.account}:root"
-    account: Document = {
-        "Sid": "AllowAccount",
-        "Effect": "Allow",
-        "Principal": {"AWS": root},
-        "Action": "kms:*",
-        "Resource": "*",
-    }
-    return {"Version": "2012-10-17", "Statement": [account]}
+    return principal_statement("Allow", "AllowAccount", {"AWS": deployment.root_arn}, "kms:*", "*")
 
 
 def _service_key_policy(deployment: Deployment) -> Document:
     """CloudWatch publishes to an encrypted topic, and flow logs go to an encrypted bucket."""
-    services: Document = {
-        "Sid": "AllowServices",
-        "Effect": "Allow",
-        "Principal": {"Service": ["cloudwatch.amazonaws.com", "delivery.logs.amazonaws.com"]},
-        "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
-        "Resource": "*",
-        "Condition": {"StringEquals": {"aws:SourceAccount": deployment.account}},
-    }
-    document = _account_key_policy(deployment)
-    statements = document["Statement"]
-    assert isinstance(statements, list)
-    return document | {"Statement": [*statements, services]}
+    services = principal_statement(
+        "Allow",
+        "AllowServices",
+        {"Service": ["cloudwatch.amazonaws.com", "delivery.logs.amazonaws.com"]},
+        ["kms:Decrypt", "kms:GenerateDataKey"],
+        "*",
+        {"StringEquals": {"aws:SourceAccount": deployment.account}},
+    )
+    return policy_document([_allow_account(deployment), services])
 
 
 def _bucket_resources(stack: Stack) -> Document:
     deployment = stack.deployment
-    resources = _bucket("Films", deployment.objects, _DEFAULT_KEY, _rules(lifecycle(deployment)))
-    resources["FilmsBucketPolicy"] = _policy_of("Films", films_bucket_policy(deployment))
+    rules, policy = _rules(lifecycle(deployment)), films_bucket_policy(deployment)
+    resources = _bucket("Films", deployment.objects, _DEFAULT_KEY, rules, policy)
     if deployment.models is not None:
         is_created = bool(alias_of(deployment.models_key))
         key = {"Fn::GetAtt": ["ModelsKey", "Arn"]} if is_created else deployment.models_key
-        resources |= _bucket("Models", deployment.models, key, _model_rules())
-        resources["ModelsBucketPolicy"] = _policy_of("Models", _https_only(deployment, deployment.models))
+        policy = policy_document([deny_plain_http(deployment.bucket_arn(deployment.models))])
+        resources |= _bucket("Models", deployment.models, key, _model_rules(), policy)
     if deployment.staging is not None and not stack.provider_region:
-        resources |= _bucket("Staging", deployment.staging, _DEFAULT_KEY, _staging_rules())
-        resources["StagingBucketPolicy"] = _policy_of("Staging", _https_only(deployment, deployment.staging))
+        policy = policy_document([deny_plain_http(deployment.bucket_arn(deployment.staging))])
+        resources |= _bucket("Staging", deployment.staging, _DEFAULT_KEY, _staging_rules(), policy)
     anchor = deployment.audit_anchor.bucket if deployment.audit_anchor is not None else ""
     default = anchor or f"filmgate-audit-{deployment.account}-{deployment.region}"
     audit = S3Location(stack.audit_bucket or default)
     return resources | _audit_resources(deployment, audit)
 
 
-def _bucket(name: str, location: S3Location, key: object, rules: list[Document]) -> Document:
+def _bucket(
+    name: str,
+    location: S3Location,
+    key: object,
+    rules: list[Document],
+    policy: Document,
+    lock: Document | None = None,
+) -> Document:
+    """A bucket and its policy."""
     encryption = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
     properties: Document = {
         "BucketName": location.bucket,
@@ -185,8 +175,13 @@ def _bucket(name: str, location: S3Location, key: object, rules: list[Document])
         },
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "LifecycleConfiguration": {"Rules": rules},
+        **(lock or {}),
     }
-    return {f"{name}Bucket": {"Type": "AWS::S3::Bucket", **_KEEP, "Properties": properties}}
+    attached = {"Bucket": {"Ref": f"{name}Bucket"}, "PolicyDocument": policy}
+    return {
+        f"{name}Bucket": {"Type": "AWS::S3::Bucket", **_KEEP, "Properties": properties},
+        f"{name}BucketPolicy": {"Type": "AWS::S3::BucketPolicy", "Properties": attached},
+    }
 
 
 def _rules(document: Document) -> list[Document]:
@@ -231,47 +226,22 @@ def _audit_resources(deployment: Deployment, audit: S3Location) -> Document:
     rules: list[Document] = [
         {"Id": "flow-logs", "Status": "Enabled", "Prefix": "flow-logs/", "ExpirationInDays": _AUDIT_DAYS + 1}
     ]
-    resources = _bucket("Audit", audit, _DEFAULT_KEY, rules)
-    bucket = resources["AuditBucket"]
-    assert isinstance(bucket, dict)
-    bucket["Properties"] |= {
+    lock: Document = {
         "ObjectLockEnabled": True,
         "ObjectLockConfiguration": {
             "ObjectLockEnabled": "Enabled",
             "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": _AUDIT_DAYS}},
         },
     }
-    policy = _https_only(deployment, audit)
-    statements = policy["Statement"]
-    assert isinstance(statements, list)
-    arn = f"arn:{deployment.partition}:s3:::{audit.bucket}"
-    source = {"StringEquals": {"aws:SourceAccount": deployment.account}}
-    delivery = {
+    arn = deployment.bucket_arn(audit)
+    delivery: Document = {
         "Effect": "Allow",
         "Principal": {"Service": "delivery.logs.amazonaws.com"},
-        "Condition": source,
+        "Condition": {"StringEquals": {"aws:SourceAccount": deployment.account}},
     }
-    statements += [
+    statements = [
+        deny_plain_http(arn),
         delivery | {"Sid": "DeliverFlowLogs", "Action": "s3:PutObject", "Resource": f"{arn}/flow-logs/*"},
         delivery | {"Sid": "CheckBucket", "Action": ["s3:GetBucketAcl", "s3:ListBucket"], "Resource": arn},
     ]
-    resources["AuditBucketPolicy"] = _policy_of("Audit", policy)
-    return resources
-
-
-def _https_only(deployment: Deployment, location: S3Location) -> Document:
-    arn = f"arn:{deployment.partition}:s3:::{location.bucket}"
-    deny: Document = {
-        "Sid": "DenyPlainHttp",
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": "s3:*",
-        "Resource": [arn, f"{arn}/*"],
-        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-    }
-    return {"Version": "2012-10-17", "Statement": [deny]}
-
-
-def _policy_of(name: str, document: Document) -> Document:
-    properties = {"Bucket": {"Ref": f"{name}Bucket"}, "PolicyDocument": document}
-    return {"Type": "AWS::S3::BucketPolicy", "Properties": properties}
+    return _bucket("Audit", audit, _DEFAULT_KEY, rules, policy_document(statements), lock)

@@ -12,7 +12,7 @@ _DAY_SECONDS = 86400
 
 
 def parameters() -> Document:
-    """What differs between accounts and is no part of a policy."""
+    """What differs between accounts and does not appear in a policy."""
     return {
         "VpcId": {"Type": "AWS::EC2::VPC::Id", "Description": "VPC of the cluster, for flow logs"},
         "AlarmEmail": {"Type": "String", "Default": "", "Description": "Receives alarms; empty: nobody"},
@@ -63,7 +63,7 @@ def outputs() -> Document:
 
 
 def operation_resources(queues: tuple[str, ...]) -> Document:
-    """Everything that has no policy of Filmgate."""
+    """The resources that need no policy from Filmgate."""
     resources: Document = {
         "AlarmTopic": {
             "Type": "AWS::SNS::Topic",
@@ -135,37 +135,33 @@ def dead_letter_queue(queue: str) -> str:
 
 def _queue_resources(name: str, queue: str) -> Document:
     """A FIFO queue whose messages go to a dead-letter queue, and an alarm for that one."""
-    dead = dead_letter_queue(queue)
-    encrypted = {"FifoQueue": True, "SqsManagedSseEnabled": True}
     redrive = {
         "deadLetterTargetArn": {"Fn::GetAtt": [f"{name}Dead", "Arn"]},
         "maxReceiveCount": _MAX_RECEIVES,
     }
     return {
-        f"{name}Dead": {
-            "Type": "AWS::SQS::Queue",
-            "UpdateReplacePolicy": "Delete",
-            "DeletionPolicy": "Delete",
-            "Properties": {**encrypted, "QueueName": dead, "MessageRetentionPeriod": 14 * _DAY_SECONDS},
-        },
-        name: {
-            "Type": "AWS::SQS::Queue",
-            "UpdateReplacePolicy": "Delete",
-            "DeletionPolicy": "Delete",
-            "Properties": {
-                **encrypted,
-                "QueueName": queue,
-                "VisibilityTimeout": _VISIBILITY_SECONDS,
-                "MessageRetentionPeriod": 4 * _DAY_SECONDS,
-                "RedrivePolicy": redrive,
-            },
-        },
+        f"{name}Dead": _queue(dead_letter_queue(queue), MessageRetentionPeriod=14 * _DAY_SECONDS),
+        name: _queue(
+            queue,
+            VisibilityTimeout=_VISIBILITY_SECONDS,
+            MessageRetentionPeriod=4 * _DAY_SECONDS,
+            RedrivePolicy=redrive,
+        ),
         f"{name}DeadAlarm": _alarm(
             "Wake-up messages were not handled", "ApproximateNumberOfMessagesVisible", f"{name}Dead", 0
         ),
         f"{name}AgeAlarm": _alarm(
             "Wake-up messages wait for workers", "ApproximateAgeOfOldestMessage", name, 900
         ),
+    }
+
+
+def _queue(queue: str, **properties: object) -> Document:
+    return {
+        "Type": "AWS::SQS::Queue",
+        "UpdateReplacePolicy": "Delete",
+        "DeletionPolicy": "Delete",
+        "Properties": {"FifoQueue": True, "SqsManagedSseEnabled": True, "QueueName": queue, **properties},
     }
 
 

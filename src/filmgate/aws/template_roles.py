@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.deployment import Deployment, Role, TenantScope
 from filmgate.aws.policies import region_policy, role_policy
-from filmgate.aws.roles import Role
-from filmgate.aws.statements import Document
+from filmgate.aws.statements import Document, policy_document, principal_statement
 
 AUDIENCE = "sts.amazonaws.com"
 _PROCESSES = (Role.API, Role.WORKER, Role.MANAGED)
@@ -92,42 +91,41 @@ def process_trust(deployment: Deployment, cluster: Cluster, role: Role, tenant: 
     """Only the ServiceAccount of the role, in its namespace of this cluster."""
     partition, account = deployment.partition, deployment.account
     cluster_arn = f"arn:{partition}:eks:{deployment.region}:{account}:cluster/{cluster.name}"
-    statements: list[Document] = [
-        {
-            "Sid": "PodIdentity",
-            "Effect": "Allow",
-            "Principal": {"Service": "pods.eks.amazonaws.com"},
-            "Action": ["sts:AssumeRole", "sts:TagSession"],
-            "Condition": {
+    statements = [
+        principal_statement(
+            "Allow",
+            "PodIdentity",
+            {"Service": "pods.eks.amazonaws.com"},
+            ["sts:AssumeRole", "sts:TagSession"],
+            when={
                 "StringEquals": {"aws:SourceAccount": account},
                 "ArnEquals": {"aws:SourceArn": cluster_arn},
             },
-        }
+        )
     ]
     if cluster.oidc_issuer:
         subject = f"system:serviceaccount:{cluster.namespace}:{cluster.service_account(role, tenant)}"
         provider = f"arn:{partition}:iam::{account}:oidc-provider/{cluster.oidc_issuer}"
         equal = {f"{cluster.oidc_issuer}:aud": AUDIENCE, f"{cluster.oidc_issuer}:sub": subject}
         statements.append(
-            {
-                "Sid": "ServiceAccountToken",
-                "Effect": "Allow",
-                "Principal": {"Federated": provider},
-                "Action": "sts:AssumeRoleWithWebIdentity",
-                "Condition": {"StringEquals": equal},
-            }
+            principal_statement(
+                "Allow",
+                "ServiceAccountToken",
+                {"Federated": provider},
+                "sts:AssumeRoleWithWebIdentity",
+                when={"StringEquals": equal},
+            )
         )
-    return {"Version": "2012-10-17", "Statement": statements}
+    return policy_document(statements)
 
 
 def _operator_trust(deployment: Deployment) -> Document:
     """People of the account, with a second factor."""
-    root = f"arn:{deployment.partition}:iam::{deployment.account}:root"
-    statement: Document = {
-        "Sid": "PeopleWithSecondFactor",
-        "Effect": "Allow",
-        "Principal": {"AWS": root},
-        "Action": "sts:AssumeRole",
-        "Condition": {"Bool": {"aws:MultiFactorAuthPresent": "true"}},
-    }
-    return {"Version": "2012-10-17", "Statement": [statement]}
+    statement = principal_statement(
+        "Allow",
+        "PeopleWithSecondFactor",
+        {"AWS": deployment.root_arn},
+        "sts:AssumeRole",
+        when={"Bool": {"aws:MultiFactorAuthPresent": "true"}},
+    )
+    return policy_document([statement])

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from filmgate.aws.clients import Endpoint, SessionCredentials, open_sts
+from filmgate.aws.clients import Endpoint, SessionCredentials, open_client
 from filmgate.jobs import TenantId
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TenantSessions:
     def __init__(self, role: str, endpoint: Endpoint, seconds: int = SESSION_SECONDS) -> None:
         self._role = role
         self._seconds = seconds
-        self._sts = open_sts(endpoint)
+        self._sts = open_client("sts", endpoint)
 
     def credentials(self, tenant_id: TenantId) -> SessionCredentials:
         """The credentials of a tenant. The first request that uses them opens the session."""

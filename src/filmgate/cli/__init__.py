@@ -11,7 +11,6 @@ from filmgate import __version__
 from filmgate.cli import (
     audit,
     aws,
-    aws_template,
     backup,
     bench,
     config,
@@ -81,7 +80,7 @@ app.add_typer(jobs.jobs, name="jobs", cls=PlainHelpGroup)
 app.add_typer(models.models, name="models", cls=PlainHelpGroup)
 app.add_typer(tenant.tenant, name="tenant", cls=PlainHelpGroup)
 app.add_typer(keys.keys, name="keys", cls=PlainHelpGroup)
-app.command("backup", short_help="Back up the database, and the keys into a folder of their own.")(
+app.command("backup", short_help="Back up the database, and the keys into a separate folder.")(
     backup.back_up_installation
 )
 app.command("restore", short_help="Restore a backup and check it.")(backup.restore_installation)
@@ -94,7 +93,6 @@ app.add_typer(audit.audit, name="audit", cls=PlainHelpGroup)
 app.command("route", short_help="Say why a job runs on your GPUs or at the managed provider.")(
     route.show_route
 )
-aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws", cls=PlainHelpGroup)
 app.add_typer(deploy.deploy, name="deploy", cls=PlainHelpGroup)
 
@@ -139,11 +137,11 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
 
     `arguments` are those of the process by default.
 
-    Exit codes: 0 success, 1 failure, 2 bad usage; of a worker also 3: its GPU is broken, 4: its GPU or its
-    weights have changed.
+    Exit codes: 0 success, 1 failure, 2 bad usage. A worker exits with 3 if its GPU is broken, and with 4 if
+    its GPU or its weights have changed.
     """
-    # OpenMP reads them when torch is imported. Threads that spin while they wait take the cores from others.
-    # Some microseconds of it cost nobody anything, and save a quarter of the denoising on an idle machine.
+    # OpenMP reads these when torch is imported. Threads that spin while they wait take cores from other work.
+    # A few microseconds of spinning cost little and save a quarter of the denoising time on an idle machine.
     if os.environ.setdefault("OMP_WAIT_POLICY", "passive").lower() == "passive":
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
@@ -169,7 +167,7 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
         typer.echo(f"error: {exc.filename}: {exc.strerror}; check the path and its permissions", err=True)
         sys.exit(1)
     except typer.Abort:
-        typer.echo("stopped: nothing was answered", err=True)
+        typer.echo("stopped: no answer was given", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

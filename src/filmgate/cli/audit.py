@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
+from filmgate.jobs import JobId, TenantId
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 audit = typer.Typer(help="Show, export and verify the audit log.", no_args_is_help=True)
 
 TenantName = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.", metavar="NAME")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 @audit.command("show")
@@ -33,12 +34,12 @@ def show_audit(
     is_json: AsJson = False,
 ) -> None:
     """Print records, oldest first. A clip file alone is enough to find its video."""
-    from filmgate.audit.log import AuditLog
+    from filmgate.audit.log import AuditLog, Query
 
-    settings = settings_with(data)
-    with opened_database(settings) as database:
+    with opened_database(settings_with(data)) as database:
         log = AuditLog(database)
-        records = log.newest(_find_video(log, clip) if clip else _to_query(tenant, video), limit=limit)
+        query = Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
+        records = log.newest(_find_video(log, clip) if clip else query, limit=limit)
     if is_json:
         shapes = [r.to_fields() | {"details": json.loads(r.details)} for r in records]
         typer.echo(json.dumps({"records": shapes}))
@@ -64,7 +65,7 @@ def export_audit(
     settings = settings_with(data)
     with opened_database(settings) as database, _new_file(output) as file:
         signer, log = open_installation_signer(settings), AuditLog(database)
-        tenant_id = _to_query(tenant, None).tenant_id
+        tenant_id = TenantId(tenant) if tenant else None
         heads = log.heads(tenant_id)
         records = log.records_until(heads, tenant_id)
         for line in to_lines(records, heads, signer.public_key if signer is not None else None):
@@ -76,7 +77,7 @@ def _new_file(path: Path) -> "TextIO":
     try:
         return path.open("x", encoding="utf-8")
     except OSError as exc:
-        remedy = "an export overwrites no file" if path.exists() else "choose another place"
+        remedy = "an export does not overwrite a file" if path.exists() else "choose another place"
         raise UsageError(f"{path} cannot be created: {exc.strerror}; {remedy}", option="--output") from exc
 
 
@@ -98,7 +99,7 @@ def verify_audit(
     else:
         settings = settings_with(data)
         with opened_database(settings) as database:
-            result = verify_installation(database, settings, _to_query(tenant, None).tenant_id)
+            result = verify_installation(database, settings, TenantId(tenant) if tenant else None)
     _print_result(result, is_json=is_json)
     if not result.is_intact:
         raise typer.Exit(1)
@@ -138,7 +139,6 @@ def _print_result(result: "Verification", *, is_json: bool) -> None:
 
 def _find_video(log: "AuditLog", clip: Path) -> "Query":
     from filmgate.audit.log import Query
-    from filmgate.jobs import JobId
     from filmgate.models.weights.manifest import hash_file
 
     try:
@@ -149,13 +149,6 @@ def _find_video(log: "AuditLog", clip: Path) -> "Query":
     if not found or found[0].job_id is None:
         raise UsageError(f"no record has the digest of {clip}, {digest}", option="--clip")
     return Query(found[0].tenant_id, JobId(found[0].job_id))
-
-
-def _to_query(tenant: str | None, video: str | None) -> "Query":
-    from filmgate.audit.log import Query
-    from filmgate.jobs import JobId, TenantId
-
-    return Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
 
 
 def _to_line(record: "AuditRecord") -> str:

@@ -1,25 +1,33 @@
-"""`filmgate aws`: prints the policy documents of an installation on AWS."""
+"""`filmgate aws`: prints the policy documents and the CloudFormation template of an installation on AWS."""
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.aws.roles import Role
+from filmgate.aws.deployment import Role
+from filmgate.cli.data_folder import settings_with
 from filmgate.errors import UsageError
 from filmgate.jobs import TENANT_ID_PATTERN
 
 if TYPE_CHECKING:
     from filmgate.aws.deployment import Deployment, TenantScope
     from filmgate.aws.statements import Document
-    from filmgate.settings import Settings, StoreSettings
+    from filmgate.settings import Settings
 
 aws = typer.Typer(help="IAM policies and a CloudFormation template for AWS.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
+_MODELS_KEY = "alias/filmgate-models"
 _KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
+
+Account = Annotated[str, typer.Option(help="AWS account id, 12 digits.")]
+Bucket = Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")]
+Region = Annotated[str, typer.Option(help="Region, instead of store.region.")]
+Models = Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")]
+Staging = Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")]
 
 
 class DocumentKind(StrEnum):
@@ -32,14 +40,9 @@ class DocumentKind(StrEnum):
     TRUST = "trust"
 
 
-@aws.callback()
-def _root() -> None:
-    pass
-
-
 @aws.command("policy")
 def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
-    account: Annotated[str, typer.Option(help="AWS account id, 12 digits.")],
+    account: Account,
     role: Annotated[Role | None, typer.Option(help="Role of the IAM policy.")] = None,
     document: Annotated[
         DocumentKind,
@@ -49,17 +52,17 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     is_by_tag: Annotated[
         bool, typer.Option("--by-tag", help="Take the tenant from the session tag `tenant`.")
     ] = False,
-    bucket: Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")] = "",
-    region: Annotated[str, typer.Option(help="Region, instead of store.region.")] = "",
+    bucket: Bucket = "",
+    region: Region = "",
     kms_key: Annotated[str, typer.Option(help="Key template, instead of store.kms_key.")] = "",
-    staging: Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")] = "",
+    staging: Staging = "",
     queue: Annotated[
         list[str] | None,
         typer.Option(
             help="SQS queue, repeatable, with dead-letter queues; the one of queue.waker if not given."
         ),
     ] = None,
-    models: Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")] = "",
+    models: Models = "",
     models_key: Annotated[
         str,
         typer.Option(
@@ -73,22 +76,10 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
 ) -> None:
     """Print one least-privilege policy document as JSON."""
     from filmgate.aws.deployment import TENANT_TAG, TenantScope
-    from filmgate.settings import load_settings
 
-    settings = load_settings()
-    given = {
-        "url": f"s3://{bucket}" if bucket else settings.store.url,
-        "region": region or settings.store.region,
-        "kms_key": kms_key or settings.store.kms_key,
-    }
-    deployment = open_deployment(
-        settings.store.model_copy(update=given),
-        account,
-        queues=tuple(queue or queue_names(settings.queue.waker)),
-        staging=staging,
-        models=models or settings.models.url.removeprefix("s3://"),
-    )
-    deployment = with_services(deployment, settings, models_key)
+    given = {"store.kms_key": kms_key or None, "models.kms_key": models_key or None}
+    settings = settings_with(None, given | _locations(bucket, region, models))
+    deployment = open_deployment(settings, account, queue, staging)
     scope = TenantScope(deployment, TENANT_TAG if is_by_tag else check_tenant(tenant))
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
@@ -99,6 +90,7 @@ def _render(
     from filmgate.aws.policies import role_policy
     from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle, tenant_trust
 
+    key_users = [scope.deployment.role_arn(user) for user in _KEY_USERS]
     match kind:
         case DocumentKind.IAM:
             if role is None:
@@ -107,69 +99,124 @@ def _render(
         case DocumentKind.KEY:
             if scope.tenant == "*":
                 raise UsageError("a key belongs to one tenant; name the tenant", option="--tenant")
-            return key_policy(scope, users or [scope.deployment.role_arn(user) for user in _KEY_USERS])
+            return key_policy(scope, users or key_users)
         case DocumentKind.TRUST:
-            return tenant_trust(
-                scope.deployment, users or [scope.deployment.role_arn(user) for user in _KEY_USERS]
-            )
+            return tenant_trust(scope.deployment, users or key_users)
         case DocumentKind.BUCKET:
             return bucket_policy(scope.deployment)
         case DocumentKind.LIFECYCLE:
             return lifecycle(scope.deployment)
 
 
+@aws.command("template")
+def template(  # noqa: PLR0913, PLR0917 - one argument per flag
+    account: Account,
+    cluster: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
+    oidc_issuer: Annotated[
+        str, typer.Option(help="OIDC issuer of the cluster, for IRSA; Pod Identity alone if not given.")
+    ] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "filmgate",
+    release: Annotated[str, typer.Option(help="Name of the Helm release.")] = "filmgate",
+    tenant: Annotated[list[str] | None, typer.Option(help="Tenant that gets a KMS key, repeatable.")] = None,
+    dedicated_tenant: Annotated[
+        list[str] | None,
+        typer.Option(help="Tenant with its own workers, which get a role for this tenant only, repeatable."),
+    ] = None,
+    bucket: Bucket = "",
+    region: Region = "",
+    models: Models = "",
+    staging: Staging = "",
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="SQS FIFO queue, repeatable; the one of queue.waker if not given."),
+    ] = None,
+    audit_bucket: Annotated[
+        str,
+        typer.Option(
+            help="Bucket of the audit; that of audit.anchor or filmgate-audit-ACCOUNT-REGION if not given."
+        ),
+    ] = "",
+) -> None:
+    """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
+    from filmgate.aws.template import Stack, build_template
+    from filmgate.aws.template_roles import Cluster
+
+    keyring = settings_with(None).store.keyring or "kms://"
+    settings = settings_with(None, _locations(bucket, region, models) | {"store.keyring": keyring})
+    deployment = open_deployment(settings, account, queue, staging)
+    stack = Stack(
+        deployment,
+        Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
+        _check_tenants(deployment, tenant or ()),
+        _check_tenants(deployment, dedicated_tenant or ()),
+        audit_bucket,
+        settings.provider.region if settings.provider.region != deployment.region else "",
+    )
+    typer.echo(json.dumps(build_template(stack), indent=2))
+
+
+def _check_tenants(deployment: "Deployment", names: Sequence[str]) -> tuple[str, ...]:
+    """Raises UsageError for a name that is no tenant, and for tenants that share a key."""
+    from filmgate.aws.deployment import TenantScope
+
+    if "*" in names:
+        raise UsageError("* is not the name of a tenant; repeat --tenant for each one", option="--tenant")
+    tenants = tuple(check_tenant(name) for name in names)
+    if tenants and not TenantScope(deployment, tenants[0]).alias:
+        raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
+    return tenants
+
+
+def _locations(bucket: str, region: str, models: str) -> dict[str, str | None]:
+    return {
+        "store.url": f"s3://{bucket}" if bucket else None,
+        "store.region": region or None,
+        "models.url": f"s3://{models}" if models else None,
+    }
+
+
 def open_deployment(
-    settings: "StoreSettings", account: str, *, queues: tuple[str, ...], staging: str, models: str
+    settings: "Settings", account: str, queues: Sequence[str] | None, staging: str
 ) -> "Deployment":
     """The installation on AWS that settings and options describe. Raises UsageError."""
     from filmgate.aws.deployment import Deployment
     from filmgate.aws.s3_location import S3Location
     from filmgate.aws.tenant_key import KeyTemplate
 
+    store, audit, models = settings.store, settings.audit, settings.models.url.removeprefix("s3://")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"{account!r} is not an AWS account id of 12 digits", option="--account")
-    if not settings.region:
+    if not store.region:
         message = "no region is given; add one, such as --region eu-central-1, or set store.region"
         raise UsageError(message, option="--region")
-    if not settings.url:
-        raise UsageError(
-            "no bucket is given; add --bucket BUCKET/PREFIX, or set store.url", option="--bucket"
-        )
+    if not store.url:
+        message = "no bucket is given; add --bucket BUCKET/PREFIX, or set store.url"
+        raise UsageError(message, option="--bucket")
+    if audit.region not in ("", store.region):
+        raise UsageError(f"expected {store.region}, the region of the store", option="audit.region")
+    is_anchor_in_s3 = audit.anchor.startswith("s3:")
     return Deployment(
-        objects=S3Location.parse(settings.url),
+        objects=S3Location.parse(store.url),
         account=account,
-        region=settings.region,
-        key=KeyTemplate(settings.kms_key),
-        has_kms_keyring=settings.keyring.startswith("kms:"),
+        region=store.region,
+        key=KeyTemplate(store.kms_key),
+        has_kms_keyring=store.keyring.startswith("kms:"),
         staging=S3Location.parse(f"s3://{staging}") if staging else None,
-        queues=queues,
+        queues=tuple(queues or queue_names(settings.queue.waker)),
         models=S3Location.parse(f"s3://{models}") if models else None,
-    )
-
-
-def with_services(deployment: "Deployment", settings: "Settings", models_key: str = "") -> "Deployment":
-    """Adds the keys and the services that settings of other sections name. Raises UsageError."""
-    from filmgate.aws.s3_location import S3Location
-
-    audit = settings.audit
-    if audit.region not in ("", deployment.region):
-        raise UsageError(f"expected {deployment.region}, the region of the store", option="audit.region")
-    is_in_s3 = audit.anchor.startswith("s3:")
-    return replace(
-        deployment,
-        models_key=models_key or settings.models.kms_key or deployment.models_key,
-        staging_key=settings.provider.kms_key,
         has_comprehend=settings.classifier.kind == "comprehend",
+        models_key=settings.models.kms_key or _MODELS_KEY,
+        staging_key=settings.provider.kms_key,
         audit_key=audit.signing_key.removeprefix("kms://"),
-        audit_anchor=S3Location.parse(audit.anchor, "audit.anchor") if is_in_s3 else None,
+        audit_anchor=S3Location.parse(audit.anchor, "audit.anchor") if is_anchor_in_s3 else None,
     )
 
 
-def queue_names(delivery: str) -> list[str]:
+def queue_names(waker: str) -> list[str]:
     """The queue's name, or a pattern if each route or model has its own queue; none without SQS."""
-    if not delivery.startswith(("sqs://", "https://", "http://")):
+    if not waker.startswith(("sqs://", "https://", "http://")):
         return []
-    name = delivery.rstrip("/").rpartition("/")[2]
+    name = waker.rstrip("/").rpartition("/")[2]
     return [re.sub(r"\{\w+\}", "*", name)] if name else []
 
 

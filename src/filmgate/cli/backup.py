@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
+from filmgate.cli.options import AsJson
 
 COPY_OBJECTS_FIRST = (
     "copy the objects of the backup into its folder `objects` first, or create an empty folder with `mkdir`"
 )
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 def back_up_installation(

@@ -12,6 +12,7 @@ import typer
 
 from filmgate import __version__
 from filmgate.cli.bench_service import bench_service, require_writable
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 bench = typer.Typer(
     help="Measure this machine. Compare the ratios within one run, not the seconds.", no_args_is_help=True
 )
-
-
-@bench.callback()
-def _root() -> None:
-    pass
 
 
 bench.command("service")(bench_service)
@@ -50,14 +46,13 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         Path | None,
         typer.Option(help="Write the results to this JSON file after every variant."),
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Latents to MP4: as diffusers users write it, plain, overlapped, and the decoder alone."""
     from filmgate.settings import load_settings
 
     settings = load_settings().pipeline
-    from filmgate.pipeline.bench.decode import LOOPS, VARIANTS
-    from filmgate.pipeline.bench.setup import open_bench
+    from filmgate.pipeline.bench.decode import LOOPS, VARIANTS, open_bench
     from filmgate.pipeline.bench.vaes import VAES
 
     named = {name for name in variants.split(",") if name}

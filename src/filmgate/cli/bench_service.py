@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from filmgate.cli.options import AsJson
 from filmgate.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from filmgate.cli.load_test.mix import ClipKind
     from filmgate.cli.load_test.report import Measured
@@ -43,7 +45,7 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
     url: Annotated[str | None, typer.Option(help="Test this server instead of starting one.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="File with the API key for --url.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Load test: clips per hour, seconds between clips, latency and cost, beside the planner's prediction."""
     from filmgate.cli.bench import provenance
@@ -59,10 +61,8 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
     plan = plan_requests(kinds, clips, per_hour, minutes)
     models = parse_models(model or ["flipbook"])
     alone = {} if url else measure_alone(models, kinds, rounds)
-    if url and key_file:
-        measured = _send(_server_at(url, key_file), kinds, plan)
-    else:
-        measured = _serve_and_send([f"{name}={place}" for name, place in models.items()], kinds, plan)
+    with _opened_server(url, key_file, models) as server:
+        measured = _send(server, kinds, plan)
     price = usd_per_hour if usd_per_hour is not None else load_settings().api.usd_per_gpu_hour
     seconds = {kind: each["denoise_seconds"] + each["decode_seconds"] for kind, each in alone.items()}
     device = next(iter(alone.values()))["device"] if alone else None
@@ -87,22 +87,6 @@ def require_writable(path: Path | None, option: str) -> None:
         raise UsageError(f"{path} cannot be written; give a file in a folder that exists", option=option)
 
 
-def _check_served(kinds: "Sequence[ClipKind]", models: "Mapping[str, str]") -> None:
-    if unknown := [kind.model for kind in kinds if kind.model and kind.model not in models]:
-        message = f"model={unknown[0]} is not served; add --model {unknown[0]}"
-        raise UsageError(message, option="--clip")
-
-
-def _server_at(url: str, key_file: Path) -> "Server":
-    from filmgate.cli.load_test.server import Server
-
-    try:
-        return Server(url, key_file.read_text().strip())
-    except OSError as exc:
-        message = f"{key_file} cannot be read: {exc.strerror}; give the file of an API key"
-        raise UsageError(message, option="--key-file") from exc
-
-
 def measure_alone(
     models: "Mapping[str, str]", kinds: "Sequence[ClipKind]", rounds: int
 ) -> "dict[ClipKind, dict[str, Any]]":
@@ -110,7 +94,8 @@ def measure_alone(
     from filmgate.cli.worker import check_locations
 
     check_locations(models)
-    _check_served(kinds, models)
+    if unknown := [kind.model for kind in kinds if kind.model and kind.model not in models]:
+        raise UsageError(f"model={unknown[0]} is not served; add --model {unknown[0]}", option="--clip")
     default = next(iter(models))
     clips = [
         {"location": models.get(kind.model or default, kind.model), "options": kind.options} for kind in kinds
@@ -127,14 +112,21 @@ def measure_alone(
     return dict(zip(kinds, json.loads(done.stdout), strict=True))
 
 
-def _serve_and_send(models: list[str], kinds: "Sequence[ClipKind]", plan: Any) -> "Measured":
-    from filmgate.cli.load_test.server import started_server
+@contextmanager
+def _opened_server(url: str | None, key_file: Path | None, models: "Mapping[str, str]") -> "Iterator[Server]":
+    """The server at this URL, or one that runs until the block ends."""
+    from filmgate.cli.load_test.server import Server, started_server
+    from filmgate.client.protocol import read_key_file
 
+    if url and key_file:
+        yield Server(url, read_key_file(key_file, "--key-file"))
+        return
+    given = [f"{name}={place}" for name, place in models.items()]
     with (
         TemporaryDirectory(prefix="filmgate-bench-") as folder,
-        started_server(models, Path(folder)) as server,
+        started_server(given, Path(folder)) as server,
     ):
-        return _send(server, kinds, plan)
+        yield server
 
 
 def _send(server: "Server", kinds: "Sequence[ClipKind]", plan: Any) -> "Measured":
@@ -147,18 +139,13 @@ def _send(server: "Server", kinds: "Sequence[ClipKind]", plan: Any) -> "Measured
     with UtilisationSampler() as sampler:
         sent = send_requests(server, plan)
     ids = [each.video_id for each in sent if each.video_id is not None]
-    ends = read_ends(server, ids)
+    jobs = read_jobs(server.data, ids) if server.data is not None else []
+    ends = {str(job.id): job.finished_at for job in jobs if job.finished_at is not None}
     return Measured(plan, sent, ends, busy_share(sampler.samples, list(ends.values())))
 
 
-def read_ends(server: "Server", ids: "Sequence[str]") -> dict[str, float]:
-    """When each job was completed, from the database of a server that this command started."""
-    jobs = read_jobs(server, ids) if server.data is not None else []
-    return {job.id: job.finished_at for job in jobs if job.finished_at is not None}
-
-
-def read_jobs(server: "Server", ids: "Sequence[str]") -> "list[Job]":
-    """The jobs of a server that this command started, from its database."""
+def read_jobs(data: Path, ids: "Sequence[str]") -> "list[Job]":
+    """The jobs of a server that this command started, from the database in its data folder."""
     from filmgate.database import open_database
     from filmgate.jobs import JobId
     from filmgate.scheduling import open_reader
@@ -166,14 +153,10 @@ def read_jobs(server: "Server", ids: "Sequence[str]") -> "list[Job]":
     from filmgate.store.keys import open_keys
     from filmgate.tenants.base import LOCAL_TENANT
 
-    assert server.data is not None
     settings = load_settings()
-    database = open_database(settings.queue, server.data)
-    try:
-        reader = open_reader(database, open_keys(settings.store, server.data))
+    with closing(open_database(settings.queue, data)) as database:
+        reader = open_reader(database, open_keys(settings.store, data))
         return [reader.find(LOCAL_TENANT, JobId(each)) for each in ids]
-    finally:
-        database.close()
 
 
 def predict(alone: "Mapping[ClipKind, Mapping[str, Any]]", device: str | None) -> dict[str, float | str]:

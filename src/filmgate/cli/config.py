@@ -3,11 +3,12 @@
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
+from filmgate.cli.options import AsJson
 
 if TYPE_CHECKING:
     from filmgate.settings import Origin
@@ -19,7 +20,7 @@ URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 def show_config(
     data: Data = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Print every effective setting and its source. Secrets are masked."""
     from filmgate.settings import read_settings

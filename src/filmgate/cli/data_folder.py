@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from filmgate.database import Database
     from filmgate.settings import Settings
@@ -18,12 +19,12 @@ CHOOSE_OR_SERVE = "use --data, set FILMGATE_DATA, or run `filmgate serve` to cre
 Data = Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")]
 
 
-def settings_with(data: Path | None) -> "Settings":
-    """The settings, with this data folder if one is given."""
+def settings_with(data: Path | None, given: "Mapping[str, object]" = MappingProxyType({})) -> "Settings":
+    """The settings with the values of options, by dotted key; None means that an option is not given."""
     from filmgate.settings import load_settings, with_values
 
-    settings = load_settings()
-    return settings if data is None else with_values(settings, {"data": data})
+    values = {key: value for key, value in {"data": data, **given}.items() if value is not None}
+    return with_values(load_settings(), values) if values else load_settings()
 
 
 def report_data_folder(settings: "Settings") -> None:

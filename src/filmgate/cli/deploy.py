@@ -9,6 +9,7 @@ import typer
 
 from filmgate.cli.data_folder import Data, require_data_folder, settings_with
 from filmgate.cli.deploy_replay import replay_scaling
+from filmgate.cli.options import AsJson
 from filmgate.errors import RunError, UsageError
 
 deploy = typer.Typer(help="From a plan to a running installation.", no_args_is_help=True)
@@ -28,13 +29,14 @@ def print_values(
     """Print values of the Helm chart for the fleet of a plan, as JSON, which helm reads as YAML."""
     from filmgate.catalog.loader import load_catalog
     from filmgate.deploy.plan import read_plan
-    from filmgate.deploy.values import ModelChoice, build_values
+    from filmgate.deploy.values import build_values
+    from filmgate.models.names import NamedModel
 
     fleet = read_plan(plan)
     machine = load_catalog().instances.get(fleet.machine)
     if machine is None:
         raise UsageError(f"the catalog has no instance {fleet.machine}", option="--plan")
-    values = build_values(fleet, machine, ModelChoice(model_name, model or model_name))
+    values = build_values(fleet, machine, NamedModel(model_name, model or model_name))
     typer.echo(json.dumps(values, indent=2))
 
 
@@ -44,7 +46,7 @@ def check(
     url: Annotated[str, typer.Option(help="URL of the API, such as http://127.0.0.1:8000.")],
     key_file: Annotated[Path, typer.Option(help="File with an API key of the scope admin.")],
     model_name: Annotated[str, typer.Option(help="Name of the model in the API.")],
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Compare a running installation with its plan: workers, seconds per clip, latency."""
     from filmgate.deploy.comparison import compare
@@ -80,15 +82,10 @@ def migrate(data: Data = None) -> None:
 def _read_metrics(url: str, key_file: Path) -> str:
     import httpx
 
+    from filmgate.client.protocol import read_key_file
+
+    headers = {"Authorization": f"Bearer {read_key_file(key_file, '--key-file')}"}
     try:
-        key = key_file.read_text().strip()
-    except OSError as exc:
-        raise UsageError(
-            f"{key_file} cannot be read: {exc.strerror}; give the file of an API key with the scope admin",
-            option="--key-file",
-        ) from exc
-    try:
-        headers = {"Authorization": f"Bearer {key}"}
         answer = httpx.get(f"{url.rstrip('/')}/metrics", headers=headers, timeout=_TIMEOUT_SECONDS)
     except httpx.HTTPError as exc:
         raise RunError(f"{url} cannot be reached: {exc}; check --url, and that the server runs") from exc

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def replay_scaling(  # noqa: PLR0913, PLR0917 - one argument per flag
     load_seconds: Annotated[float, typer.Option(min=0, help="Load of the model on a node.")] = 60.0,
     usd_per_hour: Annotated[float, typer.Option(min=0, help="Price of a GPU-hour.")] = 3.36,
     svg: Annotated[Path | None, typer.Option(help="Write a picture of the replay.")] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Replay workloads on a fleet scaled by KEDA, with these settings and with others for comparison."""
     from filmgate.planner.fleet.keda import KedaSettings

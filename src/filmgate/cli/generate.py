@@ -15,6 +15,7 @@ import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.cli.models import pull_progress
+from filmgate.cli.options import AsJson
 from filmgate.errors import InvalidField, UsageError, WriteError
 from filmgate.jobs import Size
 from filmgate.models.requests import Upload, VideoRequest
@@ -78,7 +79,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     ] = 1,
     prompts: Prompts = None,
     data: Data = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Render a clip from a prompt, or from an image and a prompt."""
     texts = read_prompts(prompt, prompts, has_image=image is not None)

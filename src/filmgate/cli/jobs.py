@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ KeyFile = Annotated[
     typer.Option(help="File with the API key; by default client.key_file, or local.key in --data."),
 ]
 Data = Annotated[Path | None, typer.Option(help="Data folder of a server on this machine.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 _VARIANTS = {"video": ".mp4", "thumbnail": ".jpg", "spritesheet": ".jpg"}
 
 
@@ -114,7 +114,7 @@ def open_client(url: str | None, key_file: Path | None, data: Path | None) -> "F
             "name that folder with --data, or another file with --key-file",
             option="--data" if chosen is None else "--key-file",
         )
-    return Filmgate(address, read_key_file(path))
+    return Filmgate(address, read_key_file(path, "--key-file"))
 
 
 def print_video(video: "Video", *, is_json: bool) -> None:

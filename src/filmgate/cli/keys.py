@@ -15,6 +15,7 @@ from filmgate.cli.data_folder import (
     require_data_folder,
     settings_with,
 )
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 from filmgate.jobs import TenantId
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from filmgate.store.keys.files import FileKeyring
 
 Name = Annotated[str, typer.Argument(help="The tenant.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 keys = typer.Typer(help="Encryption keys of tenants.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def rewrap_keys(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     """Wrap all data keys of a tenant with its current key. Deletes older keys two hours after a rotation."""
     from filmgate.scheduling.rewrapping import Rewrapping
     from filmgate.store import open_store
-    from filmgate.store.keys.cache import DataKeys
+    from filmgate.store.keys.data_keys import DataKeys
 
     with opened_keyring(data) as (settings, keyring), opened_database(settings) as database:
         store = open_store(settings.store, settings.data, DataKeys(keyring))
@@ -88,4 +88,4 @@ def adopt_keyring(data: Data = None) -> None:
         data_keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, data_keys)
         Site(database, {"store.url": store.identity, "store.keyring": data_keys.identity}).adopt()
-    typer.echo("the store and the keyring of these settings are those of the installation")
+    typer.echo("the installation now uses the store and the keyring of these settings")

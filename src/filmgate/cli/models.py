@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
+from filmgate.cli.data_folder import (
+    Data,
+    opened_database,
+    report_data_folder,
+    require_data_folder,
+    settings_with,
+)
+from filmgate.cli.options import AsJson
 from filmgate.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from filmgate.models.weights.cache import ModelCache, Verification
+    from filmgate.models.weights.cache import ModelCache
     from filmgate.models.weights.fetch import ReportProgress
     from filmgate.models.weights.inventory import StoredModel
 
@@ -22,7 +29,6 @@ Model = Annotated[
     str, typer.Argument(help="A name of the catalog, HUB/ID, HUB/ID@REVISION or s3://BUCKET/models/NAME/vN/.")
 ]
 Url = Annotated[str, typer.Argument(help="s3://BUCKET/models/NAME/vN/", metavar="URL")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 _PROGRESS_SECONDS = 2.0
 
 
@@ -134,13 +140,14 @@ def verify(
 ) -> None:
     """Read every byte and compare digests. The next pull downloads damaged files again."""
     from filmgate.models.names import is_hub_id
+    from filmgate.models.weights.hub import verify_hub_model
     from filmgate.models.weights.location import parse_location
 
     named = _find_location(model) if model else None
     cache = _open_cache(data)
     pulled = [each.model for each in _stored(data) if each.source in ("hub", "s3") and each.is_whole]
     names = [named] if named else pulled
-    results = [_verify_hub(n) if is_hub_id(n) else cache.verify(parse_location(n)) for n in names]
+    results = [verify_hub_model(n) if is_hub_id(n) else cache.verify(parse_location(n)) for n in names]
     if is_json:
         typer.echo(json.dumps({"models": [asdict(result) for result in results]}))
     else:
@@ -151,12 +158,6 @@ def verify(
         first = damaged[0]
         remedy = "pull it again" if first.is_withdrawn else "stop the processes that use it and verify again"
         raise ModelError(f"{first.url}: {', '.join(first.damaged)} damaged; {remedy}")
-
-
-def _verify_hub(hub_id: str) -> "Verification":
-    from filmgate.models.weights.hub import verify_hub_model
-
-    return verify_hub_model(hub_id)
 
 
 @models.command("evict")
@@ -173,7 +174,7 @@ def evict(
 ) -> None:
     """Delete pulled models from this machine. A model of S3 that is in use is kept.
 
-    Of a hub model, the pinned revision is deleted; a worker that has loaded it goes on.
+    Of a hub model, the pinned revision is deleted; a worker that has loaded it keeps running.
     """
     cache = _open_cache(data)
     if bool(names) == (to_bytes is not None):
@@ -193,13 +194,12 @@ def evict(
 
 def _evict(location: str, cache: "ModelCache") -> bool:
     from filmgate.models.names import is_hub_id
+    from filmgate.models.weights.hub import evict_hub_model
     from filmgate.models.weights.location import parse_location
 
-    if not is_hub_id(location):
-        return cache.evict(parse_location(location))
-    from filmgate.models.weights.hub import evict_hub_model
-
-    return evict_hub_model(location.partition("@")[0])
+    if is_hub_id(location):
+        return evict_hub_model(location.partition("@")[0])
+    return cache.evict(parse_location(location))
 
 
 def pull_progress() -> "ReportProgress":
@@ -257,16 +257,10 @@ def forget_golden(
     data: Data = None,
 ) -> None:
     """Delete the golden clips of a version; the next worker that loads it makes new ones."""
-    from filmgate.database import open_database
     from filmgate.worker.golden import SqlGoldenClips
 
-    settings = settings_with(data)
-    require_data_folder(settings)
-    database = open_database(settings.queue, settings.data)
-    try:
+    with opened_database(settings_with(data)) as database:
         deleted = SqlGoldenClips(database).delete(version)
-    finally:
-        database.close()
     if not deleted:
         raise UsageError(f"no golden clip of a version that starts with {version!r}", option="VERSION")
     typer.echo(f"deleted {deleted} golden clips")

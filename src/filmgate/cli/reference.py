@@ -100,14 +100,15 @@ def _route_section(method: str, path: str, route: Mapping[str, Any], schema: Map
 
 def _objects(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in sorted(schemas.items()):
-        fields = schema.get("properties")
+        fields, text = schema.get("properties"), _paragraphs(schema.get("description", ""))
+        if "enum" in schema:
+            yield f"### {name}\n\n{text}\n\nOne of {_schema_text(schema)}.\n"
         if not fields or name.startswith(("Body_", "HTTPValidation")):
             continue
         rows = "".join(
             f"| `{field}` | {_cell(_schema_text(value))} | {_cell(value.get('description', ''))} |\n"
             for field, value in fields.items()
         )
-        text = _paragraphs(schema.get("description", ""))
         yield f"### {name}\n\n{text}\n\n| field | type | meaning |\n|---|---|---|\n{rows}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.cli.options import AsJson
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
 
@@ -23,7 +24,7 @@ def show_route(
     job: Annotated[str, typer.Argument(help="Id of the job: video_...", show_default=False)],
     tenant: Annotated[str, typer.Option(help="Tenant of the job.")] = "local",
     data: Data = None,
-    is_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Print the route of a job, the reason with its numbers, and all moves. Clients do not see this."""
     found, events = read_job(TenantId(tenant), JobId(job), settings_with(data))

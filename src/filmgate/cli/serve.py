@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from filmgate.cli.banner import print_banner
+from filmgate.cli.data_folder import settings_with
 from filmgate.cli.worker import check_locations, parse_models
 from filmgate.errors import UsageError
 
@@ -41,7 +42,6 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     models = parse_models(model or [])
     check_locations(models)
     given = {
-        "data": data,
         "api.host": host,
         "api.port": port,
         "api.open": is_open or None,
@@ -51,9 +51,8 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
         "admission.default_model": next(iter(models), None),
     }
     from filmgate.server import serve
-    from filmgate.settings import load_settings, with_values
 
-    settings = with_values(load_settings(), {key: value for key, value in given.items() if value is not None})
+    settings = settings_with(data, given)
     if has_worker and not models:
         models = {settings.admission.default_model: settings.admission.default_model}
     serve(settings, partial(print_banner, settings, bool(models)), models, report_failure)

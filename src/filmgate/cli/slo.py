@@ -1,12 +1,14 @@
 """`filmgate slo`: attainment of the objectives, and the rules, alarms and dashboards that watch them."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 from filmgate.jobs import TENANT_ID_PATTERN
 
@@ -17,6 +19,7 @@ slo = typer.Typer(
     help="Show how the objectives are met; print alerts and dashboards.", invoke_without_command=True
 )
 
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 Runbooks = Annotated[
     str | None,
     typer.Option(help="Base URL of the runbooks; by default the setting slo.runbooks.", metavar="URL"),
@@ -28,7 +31,7 @@ def show_slo(
     context: typer.Context,
     is_by_tenant: Annotated[bool, typer.Option("--by-tenant", help="One row per tenant and class.")] = False,
     data: Data = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Print attainment, error budget and burn rates, from the database alone."""
     if context.invoked_subcommand is not None:
@@ -54,16 +57,41 @@ def print_rules(
     gpu_metrics: Annotated[
         str, typer.Option(help="Metrics for the alerts on GPUs: filmgate (workers) or dcgm (DCGM exporter).")
     ] = "filmgate",
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            help="Only series with this label, where one Prometheus scrapes several releases. Repeatable.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    dcgm_labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dcgm-label",
+            help="The same for series of the DCGM exporter, which has its own labels. Repeatable.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
 ) -> None:
     """Print the rules file of Prometheus: recording rules and alerts."""
     from filmgate.settings import load_settings
     from filmgate.slo.gpu_alerts import GpuMetrics
-    from filmgate.slo.rules import rules_file
+    from filmgate.slo.rules import Release, rules_file
 
     if gpu_metrics not in set(GpuMetrics):
         raise UsageError(f"{gpu_metrics!r} is not one of filmgate, dcgm", option="--gpu-metrics")
+    release = Release(_to_labels(labels, "--label"), _to_labels(dcgm_labels, "--dcgm-label"))
     chosen = load_settings().slo.runbooks if runbooks is None else runbooks
-    typer.echo(rules_file(chosen, GpuMetrics(gpu_metrics)), nl=False)
+    typer.echo(rules_file(chosen, GpuMetrics(gpu_metrics), release), nl=False)
+
+
+def _to_labels(texts: list[str] | None, option: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, _, value in pairs:
+        if not _LABEL.fullmatch(name) or not value:
+            raise UsageError(f"{name!r} is not NAME=VALUE, such as namespace=films", option=option)
+    return {name: value for name, _, value in pairs}
 
 
 @slo.command("alarms")
@@ -73,7 +101,7 @@ def print_alarms(
     ] = "",
     tenants: Annotated[
         list[str] | None,
-        typer.Option("--tenant", help="Also an alarm on the late jobs of this tenant. Repeatable."),
+        typer.Option("--tenant", help="Add an alarm on the late jobs of this tenant. Repeatable."),
     ] = None,
     runbooks: Runbooks = None,
 ) -> None:
@@ -117,7 +145,6 @@ def _to_line(found: "Attainment") -> str:
     burn = "  ".join(
         f"{name} {'-' if rate is None else f'{rate:.1f}'}" for name, rate in found.burn_rates.items()
     )
-    objective = "" if found.objective_seconds is None else f" in {found.objective_seconds:g} s"
     whom = f"{found.tenant} {found.name}" if found.tenant else found.name
-    goal = f"{100 * found.target:.4g}%{objective}"
+    goal = f"{100 * found.target:.4g}% in {found.objective_seconds:g} s"
     return f"{whom:<24} {found.jobs:>7} jobs  {attained:>8} of {goal}  budget left {left:>5}  burn {burn}"

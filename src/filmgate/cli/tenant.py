@@ -15,32 +15,8 @@ from filmgate.cli.data_folder import (
     require_data_folder,
     settings_with,
 )
-from filmgate.cli.tenant_options import (
-    AsJson,
-    Certificate,
-    Confirmed,
-    GpuSeconds,
-    IsDedicated,
-    IsManaged,
-    MaxQueued,
-    MaxRunning,
-    MaxUsd,
-    MayRelength,
-    MayResize,
-    Name,
-    Regions,
-    Scopes,
-    ScreeningChoices,
-    SloSeconds,
-    SloTarget,
-    Weight,
-    read_objective,
-    read_policy,
-    read_scopes,
-    read_screening,
-    read_seconds,
-    read_share,
-)
+from filmgate.cli.options import AsJson, with_options_of
+from filmgate.cli.tenant_options import Confirmed, Name, TenantChanges, read_changes, read_seconds
 from filmgate.errors import UsageError
 from filmgate.jobs import ManagedPolicy, Share, TenantId
 
@@ -48,105 +24,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from filmgate.tenants.base import IssuedKey, PartialObjective, Tenant, TenantRegistry
+    from filmgate.tenants.base import IssuedKey, PartialObjective, Tenant
+    from filmgate.tenants.registry import TenantRegistry
     from filmgate.worker.offboarding import Offboarded, Offboarding
 
 tenant = typer.Typer(help="Tenants, their API keys and quotas.", no_args_is_help=True)
 
 
 @tenant.command("add")
-def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
-    name: Name,
-    scopes: Scopes = "generate,read",
-    weight: Weight = 1.0,
-    max_queued: MaxQueued = None,
-    max_running: MaxRunning = None,
-    gpu_seconds_per_day: GpuSeconds = None,
-    certificate: Certificate = None,
-    is_managed: IsManaged = None,
-    regions: Regions = None,
-    max_usd: MaxUsd = None,
-    may_resize: MayResize = None,
-    may_relength: MayRelength = None,
-    screening: ScreeningChoices = None,
-    is_dedicated: IsDedicated = None,
-    slo_seconds: SloSeconds = None,
-    slo_target: SloTarget = None,
-    data: Data = None,
-    is_json: AsJson = False,
-) -> None:
+@with_options_of(read_changes, scopes="generate,read", weight=1.0)
+def add_tenant(changes: TenantChanges, name: Name, *, data: Data = None, is_json: AsJson = False) -> None:
     """Create a tenant and print its API key. The key is not shown again."""
-    from filmgate.tenants.base import PartialObjective, Tenant
+    from filmgate.tenants.base import Tenant
 
-    share = replace(Share(), **read_share(weight, max_queued, max_running, gpu_seconds_per_day))
-    changes = read_policy(
-        is_managed=is_managed,
-        regions=regions,
-        max_usd=max_usd,
-        may_resize=may_resize,
-        may_relength=may_relength,
-    )
-    wanted = Tenant(
-        TenantId(name),
-        share,
-        read_scopes(scopes or ""),
-        certificate=_subject(certificate),
-        screening=read_screening({}, screening or []),
-        managed=replace(ManagedPolicy(), **changes),
-        is_dedicated=bool(is_dedicated),
-        objective=PartialObjective(**read_objective(slo_seconds, slo_target)),
-    )
+    wanted = changes.apply(Tenant(TenantId(name)))
     with opened_registry(data, may_create=True) as registry:
         issued = registry.add(wanted)
     print_key(issued, is_json=is_json)
 
 
 @tenant.command("set")
-def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
-    name: Name,
-    scopes: Scopes = None,
-    weight: Weight = None,
-    max_queued: MaxQueued = None,
-    max_running: MaxRunning = None,
-    gpu_seconds_per_day: GpuSeconds = None,
-    certificate: Certificate = None,
-    is_managed: IsManaged = None,
-    regions: Regions = None,
-    max_usd: MaxUsd = None,
-    may_resize: MayResize = None,
-    may_relength: MayRelength = None,
-    screening: ScreeningChoices = None,
-    is_dedicated: IsDedicated = None,
-    slo_seconds: SloSeconds = None,
-    slo_target: SloTarget = None,
-    data: Data = None,
-    is_json: AsJson = False,
-) -> None:
+@with_options_of(read_changes)
+def set_tenant(changes: TenantChanges, name: Name, *, data: Data = None, is_json: AsJson = False) -> None:
     """Change a tenant. Options that are not given keep their values."""
-    share = read_share(weight, max_queued, max_running, gpu_seconds_per_day)
-    policy = read_policy(
-        is_managed=is_managed,
-        regions=regions,
-        max_usd=max_usd,
-        may_resize=may_resize,
-        may_relength=may_relength,
-    )
-    wanted = read_scopes(scopes) if scopes is not None else None
-    objective = read_objective(slo_seconds, slo_target)
-    has_changes = share or policy or wanted or screening or objective
-    if not has_changes and certificate is None and is_dedicated is None:
+    if not changes:
         raise UsageError("set at least one option; see `filmgate tenant set --help`", option="NAME")
-
-    def change(old: "Tenant") -> "Tenant":
-        subject = old.certificate if certificate is None else _subject(certificate)
-        changed = replace(old, share=replace(old.share, **share), managed=replace(old.managed, **policy))
-        actions = read_screening(old.screening, screening or [])
-        apart = old.is_dedicated if is_dedicated is None else is_dedicated
-        changed = replace(changed, certificate=subject, screening=actions, is_dedicated=apart)
-        return replace(changed, scopes=wanted or old.scopes, objective=replace(old.objective, **objective))
-
     with opened_registry(data) as registry:
-        changed = registry.update(TenantId(name), change)
+        changed = registry.update(TenantId(name), changes.apply)
     typer.echo(json.dumps(as_dict(changed)) if is_json else describe(changed))
 
 
@@ -213,8 +117,7 @@ def forget_tenant(
     name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
 ) -> None:
     """Cancel a tenant's jobs and destroy its encryption key: nothing it stored can be read again."""
-    _check_confirmed(name, is_confirmed=is_confirmed)
-    with opened_tenant_data(data) as offboarding:
+    with opened_tenant_data(name, data, is_confirmed=is_confirmed) as offboarding:
         _print_offboarded(name, offboarding.forget(TenantId(name)), is_json=is_json)
 
 
@@ -223,17 +126,8 @@ def delete_tenant(
     name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
 ) -> None:
     """Delete a tenant: its jobs, its encryption key, its objects and its API keys."""
-    _check_confirmed(name, is_confirmed=is_confirmed)
-    with opened_tenant_data(data) as offboarding:
+    with opened_tenant_data(name, data, is_confirmed=is_confirmed) as offboarding:
         _print_offboarded(name, offboarding.delete(TenantId(name)), is_json=is_json)
-
-
-def _check_confirmed(name: str, *, is_confirmed: bool) -> None:
-    if not is_confirmed:
-        raise UsageError(
-            f"everything that {name} stored would be unreadable for good; add --yes to confirm",
-            option="--yes",
-        )
 
 
 def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
@@ -242,10 +136,13 @@ def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
 
 
 @contextmanager
-def opened_tenant_data(data: "Path | None") -> "Iterator[Offboarding]":
-    """Everything that belongs to tenants: jobs, keys and objects."""
+def opened_tenant_data(name: str, data: "Path | None", *, is_confirmed: bool) -> "Iterator[Offboarding]":
+    """Everything that belongs to tenants: jobs, keys and objects. Raises UsageError without --yes."""
     from filmgate.worker.offboarding import opened_offboarding
 
+    if not is_confirmed:
+        message = f"this makes everything that {name} stored unreadable for good; add --yes to confirm"
+        raise UsageError(message, option="--yes")
     settings = settings_with(data)
     if not settings.queue.url:
         require_data_folder(settings)
@@ -257,14 +154,10 @@ def opened_tenant_data(data: "Path | None") -> "Iterator[Offboarding]":
 @contextmanager
 def opened_registry(data: "Path | None", *, may_create: bool = False) -> "Iterator[TenantRegistry]":
     """The tenants in the configured database."""
-    from filmgate.tenants import open_tenants
+    from filmgate.tenants.registry import TenantRegistry
 
     with opened_database(settings_with(data), may_create=may_create) as database:
-        yield open_tenants(database)
-
-
-def _subject(certificate: str | None) -> str | None:
-    return None if certificate in (None, "", "none") else certificate
+        yield TenantRegistry(database)
 
 
 def describe(t: "Tenant") -> str:

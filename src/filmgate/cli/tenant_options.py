@@ -1,6 +1,8 @@
 """The options of `filmgate tenant` and their values."""
 
 import re
+from dataclasses import dataclass, replace
+from math import inf, nan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,9 +11,9 @@ from filmgate.errors import UsageError
 from filmgate.jobs import ScreeningAction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from filmgate.tenants.base import Scope
+    from filmgate.tenants.base import Scope, Tenant
 
 Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters.", show_default=False)]
 Scopes = Annotated[str | None, typer.Option(help="Comma-separated: generate, read, admin.")]
@@ -57,7 +59,7 @@ ScreeningChoices = Annotated[
     typer.Option(
         "--screening",
         metavar="CATEGORY=ACTION",
-        help="What is done with prompts of a category: allow, flag, reject or default. Repeatable.",
+        help="Action for prompts of a category: allow, flag, reject or default. Repeatable.",
         show_default=False,
     ),
 ]
@@ -71,14 +73,13 @@ IsDedicated = Annotated[
 ]
 SloSeconds = Annotated[
     str | None,
-    typer.Option(help="Its clips must be ready within these seconds; none: as the class of clip."),
+    typer.Option(help="Seconds within which its clips must be ready; none: as the class of clip."),
 ]
 SloTarget = Annotated[
     str | None,
     typer.Option(help="Share of its jobs that must be in time, such as 0.99; none: as the class of clip."),
 ]
 Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 _DURATION = re.compile(r"(\d{1,9})(s|m|h|d)")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -101,92 +102,121 @@ def read_scopes(text: str) -> "frozenset[Scope]":
         raise UsageError(f"{exc}; choose from generate, read, admin", option="--scopes") from exc
 
 
-def read_share(
-    weight: float | None, max_queued: str | None, max_running: str | None, gpu_seconds: str | None
-) -> dict[str, Any]:
-    """The given options as fields of a Share."""
-    share: dict[str, Any] = {} if weight is None else {"weight": weight}
-    if max_queued is not None:
-        share["max_queued"] = _read_limit(max_queued, "--max-queued")
-    if max_running is not None:
-        share["max_running"] = _read_limit(max_running, "--max-running")
-    if gpu_seconds is not None:
-        option = "--gpu-seconds-per-day"
-        share["max_gpu_seconds_per_day"] = None if gpu_seconds == "none" else _number(gpu_seconds, option)
-    return share
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number in the text of an option; `none` means no limit."""
+
+    option: str
+    expected: str
+    is_valid: "Callable[[float], bool]"
+    to_number: "Callable[[str], float]" = float
+
+    def read(self, text: str) -> float | None:
+        """Raises UsageError for anything else."""
+        if text == "none":
+            return None
+        try:
+            number = self.to_number(text)
+        except ValueError:
+            number = nan
+        if not self.is_valid(number):
+            raise UsageError(f"{text!r} is not {self.expected}, or none", option=self.option)
+        return number
 
 
-def read_policy(
-    *,
-    is_managed: bool | None,
-    regions: str | None,
-    max_usd: str | None,
-    may_resize: bool | None,
-    may_relength: bool | None,
-) -> dict[str, Any]:
-    """The given options as fields of a ManagedPolicy."""
-    given: dict[str, Any] = {
-        "is_allowed": is_managed,
-        "may_resize": may_resize,
-        "may_change_length": may_relength,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
-    if regions is not None:
-        changes["regions"] = tuple(region.strip() for region in regions.split(",") if region.strip())
-    if max_usd is not None:
-        changes["max_usd_per_clip"] = None if max_usd == "none" else _usd(max_usd)
-    return changes
+def _is_count(number: float) -> bool:
+    return 1 <= number < 1e12
 
 
-def read_objective(seconds: str | None, target: str | None) -> dict[str, Any]:
-    """The given options as fields of a PartialObjective."""
-    changes: dict[str, Any] = {}
-    if seconds is not None:
-        changes["seconds"] = _read_part(
-            seconds, "--slo-seconds", float("inf"), "a positive number of seconds"
+def _is_amount(number: float) -> bool:
+    return 0 <= number < inf
+
+
+_LIMITS = {
+    "max_queued": Limit("--max-queued", "a whole number of at least 1", _is_count, int),
+    "max_running": Limit("--max-running", "a whole number of at least 1", _is_count, int),
+    "max_gpu_seconds_per_day": Limit("--gpu-seconds-per-day", "a number of at least 0", _is_amount),
+    "max_usd_per_clip": Limit("--managed-max-usd", "a price; use a number of USD", _is_amount),
+    "seconds": Limit("--slo-seconds", "a positive number of seconds", lambda number: 0 < number < inf),
+    "target": Limit("--slo-target", "a share between 0 and 1", lambda number: 0 < number < 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantChanges:
+    """The given options as fields of a tenant and of its parts."""
+
+    fields: dict[str, Any]
+    share: dict[str, Any]
+    managed: dict[str, Any]
+    objective: dict[str, Any]
+    screening: list[str]
+
+    def __bool__(self) -> bool:
+        return any((self.fields, self.share, self.managed, self.objective, self.screening))
+
+    def apply(self, tenant: "Tenant") -> "Tenant":
+        """The changed tenant. Raises UsageError for a screening choice that the rules do not allow."""
+        return replace(
+            tenant,
+            share=replace(tenant.share, **self.share),
+            managed=replace(tenant.managed, **self.managed),
+            objective=replace(tenant.objective, **self.objective),
+            screening=read_screening(tenant.screening, self.screening),
+            **self.fields,
         )
-    if target is not None:
-        changes["target"] = _read_part(target, "--slo-target", 1.0, "a share between 0 and 1")
-    return changes
 
 
-def _read_part(text: str, option: str, below: float, expected: str) -> float | None:
-    if text == "none":
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < below:
-        raise UsageError(f"{text!r} is not {expected}, or none", option=option)
-    return number
+def read_changes(  # noqa: PLR0913 - one parameter per option
+    *,
+    scopes: Scopes = None,
+    weight: Weight = None,
+    max_queued: MaxQueued = None,
+    max_running: MaxRunning = None,
+    gpu_seconds_per_day: GpuSeconds = None,
+    certificate: Certificate = None,
+    is_managed: IsManaged = None,
+    regions: Regions = None,
+    max_usd: MaxUsd = None,
+    may_resize: MayResize = None,
+    may_relength: MayRelength = None,
+    screening: ScreeningChoices = None,
+    is_dedicated: IsDedicated = None,
+    slo_seconds: SloSeconds = None,
+    slo_target: SloTarget = None,
+) -> TenantChanges:
+    """What these options change. Raises UsageError."""
+    fields = _given(is_dedicated=is_dedicated, scopes=None if scopes is None else read_scopes(scopes))
+    if certificate is not None:
+        fields["certificate"] = None if certificate in ("", "none") else certificate
+    names = None if regions is None else tuple(name.strip() for name in regions.split(",") if name.strip())
+    return TenantChanges(
+        fields,
+        share=_given(
+            weight=weight,
+            max_queued=max_queued,
+            max_running=max_running,
+            max_gpu_seconds_per_day=gpu_seconds_per_day,
+        ),
+        managed=_given(
+            is_allowed=is_managed,
+            regions=names,
+            max_usd_per_clip=max_usd,
+            may_resize=may_resize,
+            may_change_length=may_relength,
+        ),
+        objective=_given(seconds=slo_seconds, target=slo_target),
+        screening=screening or [],
+    )
 
 
-def _read_limit(text: str, option: str) -> int | None:
-    if text == "none":
-        return None
-    if not text.isdecimal() or not int(text[:12]) >= 1:
-        raise UsageError(f"{text!r} is not a whole number of at least 1, or none", option=option)
-    return int(text[:12])
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise UsageError(f"{text!r} is not a number of at least 0, or none", option=option)
-    return number
-
-
-def _usd(text: str) -> float:
-    try:
-        return _number(text, "--managed-max-usd")
-    except UsageError as exc:
-        raise UsageError(
-            f"{text!r} is not a price; use a number of USD, or none", option="--managed-max-usd"
-        ) from exc
+def _given(**values: Any) -> dict[str, Any]:
+    """The fields whose options are given."""
+    return {
+        name: _LIMITS[name].read(value) if name in _LIMITS else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def read_screening(

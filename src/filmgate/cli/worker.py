@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.data_folder import require_data_folder
+from filmgate.cli.data_folder import Data, require_data_folder, settings_with
 from filmgate.errors import FilmgateError, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
@@ -31,28 +31,21 @@ def worker(
             help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more models."
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")] = None,
+    data: Data = None,
     is_managed: Annotated[
         bool,
         typer.Option("--managed", help="Render at the provider that provider.* configures. Needs no GPU."),
     ] = False,
     tenant: Annotated[
         list[str] | None,
-        typer.Option(help="Lease jobs of this tenant alone. Repeat it for more. Overrides worker.tenants."),
+        typer.Option(help="Lease only jobs of this tenant. Repeat it for more. Overrides worker.tenants."),
     ] = None,
     failure_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Take jobs from the queue, render them and store the clips, until Ctrl-C or SIGTERM."""
-    from filmgate.settings import load_settings
-
     started: list[bool] = []
     with reported_failure(failure_file, started):
-        settings = load_settings()
-        if data is not None:
-            settings = settings.model_copy(update={"data": data})
-        if tenant:
-            chosen = settings.worker.model_copy(update={"tenants": ",".join(tenant)})
-            settings = settings.model_copy(update={"worker": chosen})
+        settings = settings_with(data, {"worker.tenants": ",".join(tenant) if tenant else None})
         require_data_folder(settings, CHOOSE_OR_MAKE)
         if is_managed:
             run_managed(settings, model or [])
@@ -77,11 +70,12 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             from filmgate.telemetry.gpu_metrics import GpuCollector
             from filmgate.telemetry.rdma import RdmaCollector
             from filmgate.worker.golden import SqlGoldenClips
-            from filmgate.worker.gpu_runner import GpuRunner  # imports torch
+            from filmgate.worker.gpu_runner import GpuRunner, Weights  # imports torch
 
             cache = open_cache(settings.models, settings.data)
+            # The default model is pulled now, others when they are loaded.
             with start_up.phase("model download"):
-                folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
+                ensure_local(next(iter(models.values())), cache, held)
             goldens = SqlGoldenClips(parts.database)
             watch_seconds = settings.worker.gpu_watch_seconds
             known = open_adapters(settings.models.adapters_file)
@@ -89,7 +83,9 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
                 lambda name: ensure_adapter(known.find(name).location, cache, held),
                 settings.models.adapter_cache_bytes,
             )
-            runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds, adapters)
+            weights = Weights(lambda place, kept: ensure_local(place, cache, kept), adapters)
+            runner = GpuRunner(models, settings.pipeline, parts.metrics, goldens, watch_seconds, weights)
+            held.callback(runner.close)
             parts.registry.register(GpuCollector(lambda: runner.gpu_state))
             parts.registry.register(RdmaCollector())
             return runner

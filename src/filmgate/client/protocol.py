@@ -114,15 +114,15 @@ def read_image(path: Path) -> tuple[str, bytes, str]:
     return path.name, data, mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-def read_key_file(path: Path) -> str:
-    """The API key in a file."""
+def read_key_file(path: Path, option: str = "api_key") -> str:
+    """The API key in a file. Raises UsageError that names `option`."""
     try:
         return path.read_text().strip()
     except OSError as exc:
         raise UsageError(
-            f"the API key file {path} cannot be read: {exc.strerror}; "
-            "`filmgate serve` creates it in its data folder",
-            option="api_key",
+            f"{path} cannot be read: {exc.strerror}; give a file that contains an API key, such as local.key "
+            "in the data folder of `filmgate serve`",
+            option=option,
         ) from exc
 
 

@@ -222,6 +222,11 @@ class StageSeconds:
         """The stages that occupy the GPU for this job: what a tenant is charged for."""
         return self.text + self.denoise + self.decode
 
+    @property
+    def work_seconds(self) -> float:
+        """From the start on our GPU to the finished clip, with the model loaded."""
+        return self.gpu_seconds + self.upload
+
     def fraction_done(self, stage: Stage, done: int, total: int) -> float:
         """Finished work over all work, weighted by seconds; at most 0.99 before publication."""
         before = 0.0

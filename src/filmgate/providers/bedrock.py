@@ -1,7 +1,6 @@
 """Amazon Bedrock: asynchronous invocations that write the clip to the operator's bucket."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +20,16 @@ from filmgate.errors import (
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
 from filmgate.providers.adaptation import adapt
 from filmgate.providers.base import Invocation, InvocationState, ProviderModel, ProviderTask, Rendition
-from filmgate.providers.bedrock_models import PROVIDER, entries_of, find_model, list_models
+from filmgate.providers.bedrock_models import (
+    PROVIDER,
+    LifeCycle,
+    entries_of,
+    find_model,
+    from_answer,
+    from_catalog,
+    list_models,
+)
 from filmgate.providers.images import fit_image, png_size
-from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
 from filmgate.settings import ProviderSettings
 
 _BUCKET_OPTION = "provider.bucket"
@@ -50,12 +56,9 @@ class Clients:
 class BedrockProvider:
     """One video model of Bedrock. Repeated starts with the same clientRequestToken are one invocation."""
 
-    def __init__(
-        self, clients: Clients, settings: ProviderSettings, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, clients: Clients, settings: ProviderSettings) -> None:
         self._clients = clients
         self._settings = settings
-        self._clock = clock
         self._model = find_model(settings.model)
         self._models: tuple[ProviderModel, ...] = ()
 
@@ -64,8 +67,7 @@ class BedrockProvider:
         return PROVIDER
 
     def models(self) -> tuple[ProviderModel, ...]:
-        today = datetime.fromtimestamp(self._clock(), UTC).date()
-        self.life_cycle().check(self._model.id, today)
+        self.life_cycle().check(self._model.id, datetime.now(UTC).date())
         self._models = list_models(self._model, self._settings)
         return self._models
 
@@ -189,8 +191,8 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
     bedrock = aws.Endpoint(settings.region, settings.endpoint, "provider.region")
     bucket = aws.Endpoint(settings.region, settings.bucket_endpoint, "provider.region")
     clients = Clients(
-        runtime=aws.open_bedrock_runtime(bedrock, options),
-        control=aws.open_bedrock(bedrock, options),
+        runtime=aws.open_client("bedrock-runtime", bedrock, options),
+        control=aws.open_client("bedrock", bedrock, options),
         s3=aws.open_s3(bucket, options),
     )
     return BedrockProvider(clients, settings)

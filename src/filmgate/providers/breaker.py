@@ -1,18 +1,22 @@
 """The circuit breaker of one provider, shared by all processes through one database row."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TypeVar
 
 import sqlalchemy as sa
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import breakers
+from filmgate.errors import QueueUnavailable
 from filmgate.providers.circuit import BreakerHealth, Chance, Circuit, Outcome, Permit, Phase
 from filmgate.settings import RoutingSettings
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.metrics import BREAKER_PHASE
 
 T = TypeVar("T")
 log = Log("breaker")
@@ -87,6 +91,28 @@ class Breaker:
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
         row = {"provider": self._provider} | asdict(Circuit())
         connection.execute(insert(breakers).values(row).on_conflict_do_nothing())
+
+
+class BreakerCollector(Collector):
+    """The phase of every provider's breaker, read at each scrape; nothing while the database is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def describe(self) -> Iterator[Metric]:
+        yield BREAKER_PHASE.gauge()
+
+    def collect(self) -> Iterator[Metric]:
+        family = BREAKER_PHASE.gauge()
+        try:
+            with self._database.read() as connection:
+                rows = connection.execute(sa.select(breakers.c.provider, breakers.c.phase)).all()
+        except QueueUnavailable:
+            return
+        for row in rows:
+            for phase in Phase:
+                family.add_metric([row.provider, phase.value], float(row.phase == phase.value))
+        yield family
 
 
 def _to_circuit(row: sa.RowMapping) -> Circuit:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
-from filmgate.telemetry.throttles import count_throttle
+from filmgate.telemetry.metrics import count_throttle
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER, current_trace, trace_headers
 
 _CHUNK_BYTES = 256 << 10

@@ -16,6 +16,8 @@ from filmgate.errors import LeaseLost
 from filmgate.jobs import InvocationId, JobId, Lease, Routing
 from filmgate.scheduling.rows import Row, from_routing
 
+_MAX_ORPHANS = 50  # of one sweep
+
 
 class RecordState(StrEnum):
     """OPEN: started, or about to be. FAILED: failed at the provider. CLOSED: deleted at the provider."""
@@ -56,8 +58,6 @@ _ORPHANS = (
     .order_by(invocations.c.updated_at)
     .limit(sa.bindparam("limit"))
 )
-
-
 _REMOVED = (
     sa.select(removed_invocations)
     .where(removed_invocations.c.provider == sa.bindparam("the_provider"))
@@ -137,13 +137,14 @@ class SqlInvocations:
             own = sa.update(invocations).where(invocations.c.job_seq == _SEQ)
             connection.execute(own.values(values), {"the_id": job_id})
 
-    def orphans(self, provider: str, *, idle_seconds: float, limit: int = 50) -> Sequence[InvocationRecord]:
+    def orphans(self, provider: str, *, idle_seconds: float) -> Sequence[InvocationRecord]:
         """Records of ended and removed jobs whose provider may hold data, if unchanged for `idle_seconds`."""
         with self._database.read() as connection:
             before = self._database.now(connection) - idle_seconds
-            terms = {"the_provider": provider, "before": before, "limit": limit}
+            terms = {"the_provider": provider, "before": before, "limit": _MAX_ORPHANS}
             found = [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
-            removed = connection.execute(_REMOVED, terms | {"limit": max(limit - len(found), 1)}).mappings()
+            terms["limit"] = max(_MAX_ORPHANS - len(found), 1)
+            removed = connection.execute(_REMOVED, terms).mappings()
             return found + [_to_removed(row) for row in removed]
 
     def postpone(self, record: InvocationRecord) -> None:
@@ -200,8 +201,3 @@ def _own_removed(record: InvocationRecord) -> tuple[sa.ColumnElement[bool], ...]
         removed_invocations.c.provider == record.provider,
         removed_invocations.c.invocation == record.invocation_id,
     )
-
-
-def open_invocations(database: Database) -> SqlInvocations:
-    """The records in this database."""
-    return SqlInvocations(database)

@@ -12,9 +12,8 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
-from filmgate.settings.audit import AuditSettings
 from filmgate.settings.limits import LimitSettings
-from filmgate.settings.management import ManagementSettings
+from filmgate.settings.operation import AuditSettings, ManagementSettings, SloSettings, TraceSettings
 from filmgate.settings.pipeline import PipelineSettings
 from filmgate.settings.sections import (
     AdmissionSettings,
@@ -30,8 +29,6 @@ from filmgate.settings.sections import (
     StoreSettings,
     WorkerSettings,
 )
-from filmgate.settings.slo import SloSettings
-from filmgate.settings.traces import TraceSettings
 from filmgate.settings.wording import in_plain_words
 
 __all__ = [

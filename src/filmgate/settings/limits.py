@@ -12,7 +12,7 @@ class LimitSettings(Section):
         default=2000,
         ge=16,
         le=1_000_000,
-        description="open connections; at the limit the connection that is idle for longest is closed",
+        description="open connections; at the limit, the connection that has been idle longest is closed",
     )
     max_connections_per_address: int = Field(
         default=500, ge=0, description="open connections of one client address"
@@ -49,7 +49,7 @@ class LimitSettings(Section):
     max_uploads: int = Field(
         default=64, ge=0, description="reference images that are received, fetched or decoded at a time"
     )
-    max_uploads_per_tenant: int = Field(default=16, ge=0, description="the same, of one tenant")
+    max_uploads_per_tenant: int = Field(default=16, ge=0, description="max_uploads for one tenant")
     trusted_proxies: str = Field(
         default="",
         description="comma-separated addresses of proxies whose X-Forwarded-For names the client; "

@@ -28,7 +28,10 @@ class QueueSettings(Section):
         default=2.0, ge=0, le=600, description="delay before the second attempt; doubles with every attempt"
     )
     retry_window_seconds: float = Field(
-        default=900.0, ge=0, le=86400, description="how long an SDK's retry of the same body is the same job"
+        default=900.0,
+        ge=0,
+        le=86400,
+        description="how long an SDK's retry of a request counts as the same job",
     )
     retention_seconds: float = Field(
         default=7 * 86400.0, ge=60, description="age at which an ended job and its clip are deleted"
@@ -120,7 +123,7 @@ class WorkerSettings(Section):
         "0: only at the start",
     )
     gpu_watch_seconds: float = Field(
-        default=1.0, gt=0, le=60, description="interval at which the GPU is asked for errors through NVML"
+        default=1.0, gt=0, le=60, description="interval at which NVML is polled for errors of the GPU"
     )
     interruption: Literal["off", "imds"] = Field(
         default="off",
@@ -168,11 +171,11 @@ class AdmissionSettings(Section):
 
     default_model: str = Field(
         default="flipbook",
-        description="model of requests that name none; while nobody serves it, a model that is served",
+        description="model of requests that do not name one; if no worker serves it, a model that is served",
     )
     default_quality: Literal["full", "balanced", "draft"] = Field(
         default="full",
-        description="quality level of requests that name none; models without this level render full",
+        description="quality level of requests that do not name one; models without this level render full",
     )
     model_aliases: str = Field(
         default="sora-2,sora-2-pro",
@@ -212,7 +215,7 @@ class AdmissionSettings(Section):
 
 
 class ClassifierSettings(Section):
-    """A classifier of prompts outside this process, asked after the rules."""
+    """A classifier of prompts outside this process, called after the rules."""
 
     kind: Literal["disabled", "http", "comprehend"] = Field(
         default="disabled",
@@ -231,8 +234,8 @@ class ClassifierSettings(Section):
     )
     fail_closed: str = Field(
         default="minors",
-        description="comma-separated categories without which no request is accepted: 503 if there is no "
-        "answer; for other categories the request passes and is flagged",
+        description="comma-separated categories that must be classified: without an answer the request is "
+        "rejected with 503; for other categories it passes and is flagged",
     )
 
 

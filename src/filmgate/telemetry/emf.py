@@ -93,19 +93,17 @@ class EmfWriter:
         counts: dict[tuple[str, Labels], float],
     ) -> list[float]:
         """The upper bound of its bucket for every new observation, thinned out to what the format allows."""
-        bounds = sorted(buckets)
-        own = {bound: buckets[bound] - below for bound, below in zip(bounds, _below(buckets), strict=True)}
         grown = {
             bound: self._increase(f"{name}:{bound}", labels, count, counts) or 0.0
-            for bound, count in own.items()
+            for bound, count in buckets.items()
         }
         total = sum(grown.values())
         scale = min(1.0, _MAX_VALUES / total) if total else 0.0
         # Observations above the last bound are written as the last bound.
-        finite = [bound for bound in bounds if bound != float("inf")]
+        last = max(bound for bound in buckets if bound != float("inf"))
         values = []
         for bound, count in grown.items():
-            values += [min(bound, finite[-1])] * round(count * scale)
+            values += [min(bound, last)] * round(count * scale)
         return values[:_MAX_VALUES]
 
 
@@ -138,19 +136,19 @@ def _sum(samples: list[Sample], name: str) -> dict[Labels, float]:
 
 
 def _buckets(family: Metric) -> dict[Labels, dict[float, float]]:
-    """Cumulative counts by upper bound."""
+    """The count of each bucket by its upper bound, in ascending order."""
     found: defaultdict[Labels, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
     for sample in family.samples:
         if sample.name == f"{family.name}_bucket":
             found[_labels(sample)][float(sample.labels["le"])] += sample.value
-    return {labels: dict(buckets) for labels, buckets in found.items()}
-
-
-def _below(buckets: dict[float, float]) -> Iterator[float]:
-    """The count below each bucket, in the order of the bounds."""
-    yield 0.0
-    for below, _ in pairwise([buckets[bound] for bound in sorted(buckets)]):
-        yield below
+    # Samples are cumulative.
+    return {
+        labels: {
+            bound: cumulative[bound] - cumulative.get(below, 0.0)
+            for below, bound in pairwise([float("-inf"), *sorted(cumulative)])
+        }
+        for labels, cumulative in found.items()
+    }
 
 
 def _labels(sample: Sample) -> Labels:

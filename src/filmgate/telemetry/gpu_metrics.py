@@ -1,7 +1,7 @@
 """Prometheus metrics of one GPU, under names that docs/metrics.md maps to DCGM's fields."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -9,7 +9,9 @@ from prometheus_client.registry import Collector
 from filmgate.telemetry import metrics
 from filmgate.telemetry.nvml import CLOCK_EVENTS, GpuSample
 
-_GAUGES = {
+Labels = tuple[str, ...]
+
+_SINGLE_VALUES = {
     "utilization": metrics.GPU_UTILIZATION,
     "memory_copy_utilization": metrics.GPU_MEMORY_COPY_UTILIZATION,
     "memory_used_bytes": metrics.GPU_MEMORY_USED,
@@ -22,6 +24,7 @@ _GAUGES = {
     "sm_clock_hertz": metrics.GPU_SM_CLOCK,
     "sm_clock_max_hertz": metrics.GPU_SM_CLOCK_MAX,
     "memory_clock_hertz": metrics.GPU_MEMORY_CLOCK,
+    "energy_joules": metrics.GPU_ENERGY,
 }
 
 
@@ -47,47 +50,35 @@ class GpuCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         if (state := self._read_state()) is None:
             return
-        sample = state.sample
-        for metric, value in ((metrics.GPU_UP, sample is not None), (metrics.GPU_HEALTHY, state.is_healthy)):
-            family = metric.gauge()
-            family.add_metric([state.uuid], float(value))
-            yield family
-        xids = metrics.GPU_XID_ERRORS.counter()
-        for number, count in sorted(state.xids.items()):
-            xids.add_metric([state.uuid, str(number)], count)
-        yield xids
+        uuid, sample = state.uuid, state.sample
+        yield _family(uuid, metrics.GPU_UP, {(): sample is not None})
+        yield _family(uuid, metrics.GPU_HEALTHY, {(): state.is_healthy})
+        xids: dict[Labels, float] = {(str(number),): count for number, count in sorted(state.xids.items())}
+        yield _family(uuid, metrics.GPU_XID_ERRORS, xids)
         if sample is not None:
-            yield from _describe(state.uuid, sample)
+            yield from _describe(uuid, sample)
 
 
 def _describe(uuid: str, sample: GpuSample) -> Iterator[Metric]:
-    for field, metric in _GAUGES.items():
+    for field, metric in _SINGLE_VALUES.items():
         if (value := getattr(sample, field)) is not None:
-            family = metric.gauge()
-            family.add_metric([uuid], value)
-            yield family
-    if sample.energy_joules is not None:
-        energy = metrics.GPU_ENERGY.counter()
-        energy.add_metric([uuid], sample.energy_joules)
-        yield energy
-    events = metrics.GPU_CLOCK_EVENT.gauge()
-    for reason in CLOCK_EVENTS:
-        events.add_metric([uuid, reason], float(reason in sample.clock_events))
-    yield events
-    errors = metrics.GPU_ECC_ERRORS.counter()
-    for (kind, counter), count in sample.ecc_errors:
-        errors.add_metric([uuid, kind, counter], count)
-    yield errors
-    yield from _describe_rows(uuid, sample)
+            yield _family(uuid, metric, {(): value})
+    events: dict[Labels, float] = {(reason,): reason in sample.clock_events for reason in CLOCK_EVENTS}
+    yield _family(uuid, metrics.GPU_CLOCK_EVENT, events)
+    yield _family(uuid, metrics.GPU_ECC_ERRORS, dict(sample.ecc_errors))
+    rows = sample.rows
+    remapped: dict[Labels, float] = {
+        ("correctable",): rows.correctable,
+        ("uncorrectable",): rows.uncorrectable,
+    }
+    yield _family(uuid, metrics.GPU_REMAPPED_ROWS, remapped)
+    yield _family(uuid, metrics.GPU_REMAP_PENDING, {(): rows.is_pending})
+    yield _family(uuid, metrics.GPU_REMAP_FAILURE, {(): rows.has_failed})
 
 
-def _describe_rows(uuid: str, sample: GpuSample) -> Iterator[Metric]:
-    rows = metrics.GPU_REMAPPED_ROWS.gauge()
-    rows.add_metric([uuid, "correctable"], sample.rows.correctable)
-    rows.add_metric([uuid, "uncorrectable"], sample.rows.uncorrectable)
-    yield rows
-    pending, failed = metrics.GPU_REMAP_PENDING.gauge(), metrics.GPU_REMAP_FAILURE.gauge()
-    pending.add_metric([uuid], float(sample.rows.is_pending))
-    failed.add_metric([uuid], float(sample.rows.has_failed))
-    yield pending
-    yield failed
+def _family(uuid: str, metric: metrics.Metric, values: Mapping[Labels, float]) -> Metric:
+    """The values of a metric, by their labels after `gpu`."""
+    family = metric.gauge() if metric.kind is metrics.Kind.GAUGE else metric.counter()
+    for labels, value in values.items():
+        family.add_metric([uuid, *labels], float(value))
+    return family

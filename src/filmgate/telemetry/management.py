@@ -1,6 +1,6 @@
 """The management port of a server or a worker: /healthz, /readyz and /metrics, without a key.
 
-It runs on threads of its own, so it answers while the API is busy and while a worker renders.
+It runs on its own threads, so it answers while the API is busy and while a worker renders.
 """
 
 import errno
@@ -19,8 +19,8 @@ from prometheus_client.exposition import choose_encoder
 from filmgate.errors import SettingsError
 from filmgate.settings import ManagementSettings
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.metrics import THROTTLE_COUNTER
 from filmgate.telemetry.readiness import OK, Readiness, is_ready
-from filmgate.telemetry.throttles import THROTTLE_COUNTER
 
 log = Log("management")
 

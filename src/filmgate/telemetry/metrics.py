@@ -63,29 +63,37 @@ class Metric:
         return Histogram(self.name, self.help, self.labels, registry=registry, buckets=bounds)
 
 
-def _gauge(source: Source, name: str, text: str, *labels: str, dcgm: str = "") -> Metric:
-    return Metric(f"filmgate_{name}", Kind.GAUGE, source, text, labels, dcgm)
+def _gauge(source: Source, name: str, text: str, labels: str = "") -> Metric:
+    return Metric(f"filmgate_{name}", Kind.GAUGE, source, text, tuple(labels.split()))
 
 
-def _counter(source: Source, name: str, text: str, *labels: str, dcgm: str = "") -> Metric:
-    return Metric(f"filmgate_{name}_total", Kind.COUNTER, source, text, labels, dcgm)
+def _counter(source: Source, name: str, text: str, labels: str = "") -> Metric:
+    return Metric(f"filmgate_{name}_total", Kind.COUNTER, source, text, tuple(labels.split()))
 
 
-def _histogram(source: Source, name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"filmgate_{name}", Kind.HISTOGRAM, source, text, labels)
+def _histogram(source: Source, name: str, text: str, labels: str = "") -> Metric:
+    return Metric(f"filmgate_{name}", Kind.HISTOGRAM, source, text, tuple(labels.split()))
 
 
-_DB, _SERVER, _WORKER, _GPU = Source.DATABASE, Source.SERVER, Source.WORKER, Source.GPU
+def _gpu_gauge(name: str, text: str, dcgm: str = "", labels: str = "") -> Metric:
+    return Metric(f"filmgate_gpu_{name}", Kind.GAUGE, Source.GPU, text, ("gpu", *labels.split()), dcgm)
+
+
+def _gpu_counter(name: str, text: str, dcgm: str, labels: str = "") -> Metric:
+    return Metric(
+        f"filmgate_gpu_{name}_total", Kind.COUNTER, Source.GPU, text, ("gpu", *labels.split()), dcgm
+    )
+
+
+_DB, _SERVER, _WORKER = Source.DATABASE, Source.SERVER, Source.WORKER
 
 QUEUE_UP = _gauge(_DB, "queue_up", "1 while the job database is reachable.")
-JOBS = _gauge(_DB, "jobs", "Queued and running jobs.", "state", "route", "model", "tenant")
+JOBS = _gauge(_DB, "jobs", "Queued and running jobs.", "state route model tenant")
 BACKLOG_SECONDS = _gauge(
     _DB,
     "backlog_seconds",
     "Predicted GPU-seconds of queued jobs: the metric to scale on.",
-    "route",
-    "model",
-    "tenant",
+    "route model tenant",
 )
 OLDEST_QUEUED_SECONDS = _gauge(_DB, "oldest_queued_seconds", "Age of the oldest queued job.")
 PROMISE_SECONDS = _gauge(
@@ -96,96 +104,72 @@ SLO_JOBS = _counter(
     "slo_jobs",
     "Ended jobs by class of clip: `result` good (met the objective) or late (missed it, or failed). "
     "Cancelled jobs are not counted.",
-    "tenant",
-    "class",
-    "result",
+    "tenant class result",
 )
 SLO_LATE_ALLOWED = _counter(
     _DB,
     "slo_late_allowed",
     "How many of these jobs may be late: each adds 1 - its target. Late jobs over this are the burn rate.",
-    "tenant",
-    "class",
+    "tenant class",
 )
-WORKERS = _gauge(_DB, "workers", "Live workers.", "route", "model")
-JOBS_ENDED = _counter(
-    _DB, "jobs_ended", "Ended jobs.", "state", "reason", "route", "model", "version", "tenant"
-)
+WORKERS = _gauge(_DB, "workers", "Live workers.", "route model")
+JOBS_ENDED = _counter(_DB, "jobs_ended", "Ended jobs.", "state reason route model version tenant")
 GPU_SECONDS = _counter(
-    _DB, "gpu_seconds", "Measured GPU-seconds of completed jobs.", "tenant", "model", "version", "route"
+    _DB, "gpu_seconds", "Measured GPU-seconds of completed jobs.", "tenant model version route"
 )
 COST_USD = _counter(
     _DB,
     "cost_usd",
     "Price of ended jobs: GPU-seconds at api.usd_per_gpu_hour, or what the provider charges. No value for "
     "our GPUs while that setting is 0.",
-    "tenant",
-    "model",
-    "version",
-    "route",
+    "tenant model version route",
 )
 COST_USD_PER_1000_CLIPS = _gauge(
     _DB,
     "cost_usd_per_1000_clips",
     "Price of all ended jobs per 1,000 completed ones, since the database exists.",
-    "model",
-    "route",
+    "model route",
 )
 JOBS_ROUTED = _counter(
-    _DB,
-    "jobs_routed",
-    "Routing decisions other than the default.",
-    "route",
-    "reason",
-    "model",
-    "tenant",
+    _DB, "jobs_routed", "Routing decisions other than the default.", "route reason model tenant"
 )
 WAIT_SECONDS = _histogram(
-    _DB, "wait_seconds", "Seconds from acceptance to the first lease.", "model", "version", "route", "tenant"
+    _DB, "wait_seconds", "Seconds from acceptance to the first lease.", "model version route tenant"
 )
 JOB_SECONDS = _histogram(
     _DB,
     "job_seconds",
     "Seconds from acceptance to completion. Own GPUs and providers differ by route.",
-    "model",
-    "version",
-    "route",
-    "tenant",
+    "model version route tenant",
 )
 STAGE_SECONDS = _histogram(
     _DB,
     "stage_seconds",
     "Seconds per stage of completed jobs; a stage that a job did not have is not observed.",
-    "stage",
-    "model",
-    "version",
-    "route",
+    "stage model version route",
 )
 MODEL_LOAD_SECONDS = _histogram(
     _DB,
     "model_load_seconds",
     "Seconds to load a model onto a device, at start-up and between jobs.",
-    "model",
-    "version",
+    "model version",
 )
 COLD_START_SECONDS = _histogram(
     _DB,
     "cold_start_seconds",
     "Seconds from the start of a worker process until it can lease jobs; `model` is its default model.",
-    "model",
-    "version",
+    "model version",
 )
 BREAKER_PHASE = _gauge(
     _DB,
     "breaker_phase",
     "1 for the current phase of a provider's circuit breaker: closed, half_open or open.",
-    "provider",
-    "phase",
+    "provider phase",
 )
 
-HTTP_REQUESTS = _counter(_SERVER, "http_requests", "HTTP requests.", "method", "route", "status")
+HTTP_REQUESTS = _counter(_SERVER, "http_requests", "HTTP requests.", "method route status")
 HTTP_REQUEST_SECONDS = _histogram(
-    _SERVER, "http_request_seconds", "Seconds until the first byte of the response.", "method", "route"
+    _SERVER, "http_request_seconds", "Seconds until the first byte of the response.", "method route"
 )
 HTTP_REFUSED = _counter(_SERVER, "http_refused", "Requests and connections refused by a limit.", "reason")
 FAILED_LOGINS = _counter(_SERVER, "failed_logins", "Requests with an invalid API key.")
@@ -206,7 +190,7 @@ THROTTLES = _counter(
 )
 
 WORKER_INFO = _gauge(
-    _WORKER, "worker_info", "Always 1; the labels identify the worker.", "worker", "route", "device", "gpu"
+    _WORKER, "worker_info", "Always 1; the labels identify the worker.", "worker route device gpu"
 )
 WORKER_READY = _gauge(_WORKER, "worker_ready", "1 while /readyz answers 200.")
 WORKER_START_SECONDS = _gauge(
@@ -220,18 +204,20 @@ WORKER_GAP_SECONDS = _histogram(
     "worker_gap_seconds",
     "Seconds the device was idle between two clips although the next job was already waiting.",
 )
-MODEL_LOADED = _gauge(_WORKER, "model_loaded", "1 while the model is on the device.", "model", "version")
+MODEL_LOADED = _gauge(_WORKER, "model_loaded", "1 while the model is on the device.", "model version")
 ATTEMPTS_FAILED = _counter(
-    _WORKER, "attempts_failed", "Attempts that ended without a clip.", "model", "version", "reason"
+    _WORKER, "attempts_failed", "Attempts that ended without a clip.", "model version reason"
 )
 OUT_OF_MEMORY = _counter(
     _WORKER, "out_of_memory", "CUDA out-of-memory errors, including those that a retry solved.", "model"
 )
 LADDER_STEPS = _counter(
-    _WORKER, "memory_ladder_steps", "Steps down the memory ladder while decoding, by the new rung.",
-    "model", "rung",
-)  # fmt: skip
-CANARY_RUNS = _counter(_WORKER, "canary_runs", "Canary clips by result: passed or failed.", "model", "result")
+    _WORKER,
+    "memory_ladder_steps",
+    "Steps down the memory ladder while decoding, by the new rung.",
+    "model rung",
+)
+CANARY_RUNS = _counter(_WORKER, "canary_runs", "Canary clips by result: passed or failed.", "model result")
 CANARY_DIFFERENCE = _gauge(
     _WORKER,
     "canary_difference_levels",
@@ -246,93 +232,72 @@ RDMA_ERRORS = _counter(
     _WORKER,
     "rdma_errors",
     "Errors of RDMA network adapters such as EFA, by the kernel's name of the counter.",
-    "device",
-    "port",
-    "counter",
+    "device port counter",
 )
 
-GPU_UP = _gauge(_GPU, "gpu_up", "1 while NVML answers for the GPU; 0: the GPU is lost.", "gpu")
-GPU_HEALTHY = _gauge(
-    _GPU, "gpu_healthy", "0 after a double-bit error, a row remapping failure or a lost GPU.", "gpu"
+GPU_UP = _gpu_gauge("up", "1 while NVML answers for the GPU; 0: the GPU is lost.")
+GPU_HEALTHY = _gpu_gauge("healthy", "0 after a double-bit error, a row remapping failure or a lost GPU.")
+GPU_UTILIZATION = _gpu_gauge(
+    "utilization_ratio", "Share of time with a kernel on the GPU, 0 to 1.", "DCGM_FI_DEV_GPU_UTIL (percent)"
 )
-GPU_UTILIZATION = _gauge(
-    _GPU, "gpu_utilization_ratio", "Share of time with a kernel on the GPU, 0 to 1.", "gpu",
-    dcgm="DCGM_FI_DEV_GPU_UTIL (percent)",
-)  # fmt: skip
-GPU_MEMORY_COPY_UTILIZATION = _gauge(
-    _GPU, "gpu_memory_copy_utilization_ratio", "Share of time with memory traffic, 0 to 1.", "gpu",
-    dcgm="DCGM_FI_DEV_MEM_COPY_UTIL (percent)",
-)  # fmt: skip
-GPU_MEMORY_USED = _gauge(
-    _GPU, "gpu_memory_used_bytes", "Used memory.", "gpu", dcgm="DCGM_FI_DEV_FB_USED (MiB)"
+GPU_MEMORY_COPY_UTILIZATION = _gpu_gauge(
+    "memory_copy_utilization_ratio",
+    "Share of time with memory traffic, 0 to 1.",
+    "DCGM_FI_DEV_MEM_COPY_UTIL (percent)",
 )
-GPU_MEMORY_FREE = _gauge(
-    _GPU, "gpu_memory_free_bytes", "Free memory.", "gpu", dcgm="DCGM_FI_DEV_FB_FREE (MiB)"
+GPU_MEMORY_USED = _gpu_gauge("memory_used_bytes", "Used memory.", "DCGM_FI_DEV_FB_USED (MiB)")
+GPU_MEMORY_FREE = _gpu_gauge("memory_free_bytes", "Free memory.", "DCGM_FI_DEV_FB_FREE (MiB)")
+GPU_MEMORY_TOTAL = _gpu_gauge("memory_total_bytes", "All memory.", "DCGM_FI_DEV_FB_TOTAL (MiB)")
+GPU_TEMPERATURE = _gpu_gauge("temperature_celsius", "Temperature of the GPU.", "DCGM_FI_DEV_GPU_TEMP")
+GPU_MEMORY_TEMPERATURE = _gpu_gauge(
+    "memory_temperature_celsius", "Temperature of the memory.", "DCGM_FI_DEV_MEMORY_TEMP"
 )
-GPU_MEMORY_TOTAL = _gauge(
-    _GPU, "gpu_memory_total_bytes", "All memory.", "gpu", dcgm="DCGM_FI_DEV_FB_TOTAL (MiB)"
+GPU_POWER = _gpu_gauge("power_watts", "Power draw.", "DCGM_FI_DEV_POWER_USAGE")
+GPU_POWER_LIMIT = _gpu_gauge("power_limit_watts", "Enforced power limit.", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT")
+GPU_ENERGY = _gpu_counter(
+    "energy_joules", "Energy since the driver was loaded.", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (mJ)"
 )
-GPU_TEMPERATURE = _gauge(
-    _GPU, "gpu_temperature_celsius", "Temperature of the GPU.", "gpu", dcgm="DCGM_FI_DEV_GPU_TEMP"
+GPU_SM_CLOCK = _gpu_gauge("sm_clock_hertz", "Clock of the multiprocessors.", "DCGM_FI_DEV_SM_CLOCK (MHz)")
+GPU_SM_CLOCK_MAX = _gpu_gauge(
+    "sm_clock_max_hertz", "Highest clock of the multiprocessors.", "DCGM_FI_DEV_MAX_SM_CLOCK (MHz)"
 )
-GPU_MEMORY_TEMPERATURE = _gauge(
-    _GPU,
-    "gpu_memory_temperature_celsius",
-    "Temperature of the memory.",
-    "gpu",
-    dcgm="DCGM_FI_DEV_MEMORY_TEMP",
-)
-GPU_POWER = _gauge(_GPU, "gpu_power_watts", "Power draw.", "gpu", dcgm="DCGM_FI_DEV_POWER_USAGE")
-GPU_POWER_LIMIT = _gauge(
-    _GPU, "gpu_power_limit_watts", "Enforced power limit.", "gpu", dcgm="DCGM_FI_DEV_ENFORCED_POWER_LIMIT"
-)
-GPU_ENERGY = _counter(
-    _GPU, "gpu_energy_joules", "Energy since the driver was loaded.", "gpu",
-    dcgm="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (mJ)",
-)  # fmt: skip
-GPU_SM_CLOCK = _gauge(
-    _GPU, "gpu_sm_clock_hertz", "Clock of the multiprocessors.", "gpu", dcgm="DCGM_FI_DEV_SM_CLOCK (MHz)"
-)
-GPU_SM_CLOCK_MAX = _gauge(
-    _GPU, "gpu_sm_clock_max_hertz", "Highest clock of the multiprocessors.", "gpu",
-    dcgm="DCGM_FI_DEV_MAX_SM_CLOCK (MHz)",
-)  # fmt: skip
-GPU_MEMORY_CLOCK = _gauge(
-    _GPU, "gpu_memory_clock_hertz", "Clock of the memory.", "gpu", dcgm="DCGM_FI_DEV_MEM_CLOCK (MHz)"
-)
-GPU_CLOCK_EVENT = _gauge(
-    _GPU,
-    "gpu_clock_event",
+GPU_MEMORY_CLOCK = _gpu_gauge("memory_clock_hertz", "Clock of the memory.", "DCGM_FI_DEV_MEM_CLOCK (MHz)")
+GPU_CLOCK_EVENT = _gpu_gauge(
+    "clock_event",
     "1 while this reason slows the clocks: sw_thermal, hw_thermal, power_cap, power_brake or hw_slowdown.",
-    "gpu",
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS (bits)",
     "reason",
-    dcgm="DCGM_FI_DEV_CLOCKS_EVENT_REASONS (bits)",
 )
-GPU_ECC_ERRORS = _counter(
-    _GPU,
-    "gpu_ecc_errors",
+GPU_ECC_ERRORS = _gpu_counter(
+    "ecc_errors",
     "Memory errors: `kind` single_bit (corrected) or double_bit, `counter` volatile (since the driver was "
     "loaded) or aggregate.",
-    "gpu",
-    "kind",
-    "counter",
-    dcgm="DCGM_FI_DEV_ECC_{SBE,DBE}_{VOL,AGG}_TOTAL",
+    "DCGM_FI_DEV_ECC_{SBE,DBE}_{VOL,AGG}_TOTAL",
+    "kind counter",
 )
-GPU_REMAPPED_ROWS = _gauge(
-    _GPU, "gpu_remapped_rows", "Remapped memory rows: `cause` correctable or uncorrectable.", "gpu", "cause",
-    dcgm="DCGM_FI_DEV_{CORRECTABLE,UNCORRECTABLE}_REMAPPED_ROWS",
-)  # fmt: skip
-GPU_REMAP_PENDING = _gauge(
-    _GPU, "gpu_row_remap_pending", "1 while rows are remapped at the next reset.", "gpu",
-    dcgm="DCGM_FI_DEV_ROW_REMAP_PENDING",
-)  # fmt: skip
-GPU_REMAP_FAILURE = _gauge(
-    _GPU, "gpu_row_remap_failure", "1 after a row could not be remapped: replace the GPU.", "gpu",
-    dcgm="DCGM_FI_DEV_ROW_REMAP_FAILURE",
-)  # fmt: skip
-GPU_XID_ERRORS = _counter(
-    _GPU, "gpu_xid_errors", "XID events of the driver, by number.", "gpu", "xid",
-    dcgm="DCGM_FI_DEV_XID_ERRORS (last number)",
-)  # fmt: skip
+GPU_REMAPPED_ROWS = _gpu_gauge(
+    "remapped_rows",
+    "Remapped memory rows: `cause` correctable or uncorrectable.",
+    "DCGM_FI_DEV_{CORRECTABLE,UNCORRECTABLE}_REMAPPED_ROWS",
+    "cause",
+)
+GPU_REMAP_PENDING = _gpu_gauge(
+    "row_remap_pending", "1 while rows are remapped at the next reset.", "DCGM_FI_DEV_ROW_REMAP_PENDING"
+)
+GPU_REMAP_FAILURE = _gpu_gauge(
+    "row_remap_failure",
+    "1 after a row could not be remapped: replace the GPU.",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+)
+GPU_XID_ERRORS = _gpu_counter(
+    "xid_errors", "XID events of the driver, by number.", "DCGM_FI_DEV_XID_ERRORS (last number)", "xid"
+)
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+# One for the process: clients are opened in many places and retry by themselves. Every registry exports it.
+THROTTLE_COUNTER = THROTTLES.live_counter(None)
+
+
+def count_throttle(service: str) -> None:
+    """Count one call that a service refused. `service` is from a closed set: it becomes a label."""
+    THROTTLE_COUNTER.labels(service).inc()

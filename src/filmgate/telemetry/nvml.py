@@ -179,7 +179,7 @@ class Gpu:
         )
 
     def next_xid(self) -> int | None:
-        """The number of the next XID event that nobody has read yet; None if there is none. Does not wait.
+        """The number of the next unread XID event; None if there is no such event. Does not wait.
 
         Events of other MIG devices of the same GPU are left out.
         """

@@ -34,11 +34,6 @@ class TraceContext:
     span_id: SpanId | None = None
     is_sampled: bool | None = None
 
-    @property
-    def exported_span(self) -> SpanId | None:
-        """The span to continue in another process, None where nothing is exported."""
-        return self.span_id if self.is_sampled else None
-
 
 _current: ContextVar[TraceContext | None] = ContextVar("filmgate_trace", default=None)
 
@@ -49,9 +44,9 @@ def current_trace() -> TraceContext | None:
 
 
 def exported_span() -> SpanId | None:
-    """The current span, if it is exported."""
+    """The current span, to continue it in another process; None where no span is exported."""
     trace = current_trace()
-    return trace.exported_span if trace is not None else None
+    return trace.span_id if trace is not None and trace.is_sampled else None
 
 
 @contextmanager

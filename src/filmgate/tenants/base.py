@@ -1,16 +1,13 @@
-"""The TenantRegistry port: tenants and their API keys. Keys are shown once and stored hashed."""
+"""A tenant and the scopes of its API keys."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
 
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 
 LOCAL_TENANT = TenantId("local")
-
-
 KEY_PREFIX = "fg"
 
 
@@ -32,7 +29,7 @@ ALL_SCOPES = frozenset(Scope)
 
 @dataclass(frozen=True, slots=True)
 class PartialObjective:
-    """A service level objective, or a part of one: None is left to the class of clip and the default."""
+    """A service level objective or a part of it. None: the value of the class of clip, or the default."""
 
     seconds: float | None = None
     target: float | None = None
@@ -63,52 +60,3 @@ class IssuedKey:
 
     tenant: Tenant
     secret: str = field(repr=False)
-
-
-class TenantRegistry(Protocol):
-    """Tenants and their API keys. Raises QueueUnavailable (retryable) when the database cannot be reached."""
-
-    def add(self, tenant: Tenant) -> IssuedKey:
-        """Create the tenant and its first key. Raises TenantExists."""
-        ...
-
-    def authenticate(self, secret: str) -> Tenant:
-        """The tenant of this API key, compared in constant time. Raises InvalidKey for an unknown key, a
-        rotated key and a disabled tenant alike.
-        """
-        ...
-
-    def authenticate_certificate(self, subject: str) -> Tenant:
-        """The tenant of a verified client certificate, by RFC 4514 subject. Raises InvalidKey."""
-        ...
-
-    def find(self, tenant_id: TenantId) -> Tenant:
-        """Raises TenantNotFound."""
-        ...
-
-    def tenants(self) -> Sequence[Tenant]:
-        """All tenants, ordered by id."""
-        ...
-
-    def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
-        """Create a key; older ones end after `overlap_seconds` or earlier. Raises TenantNotFound."""
-        ...
-
-    def update(self, tenant_id: TenantId, change: Callable[[Tenant], Tenant]) -> Tenant:
-        """Replace the tenant by `change(tenant)` in one transaction; its id and creation time stay.
-
-        Raises TenantNotFound, and TenantExists for a certificate of another tenant.
-        """
-        ...
-
-    def check_unused(self, tenant_id: TenantId) -> None:
-        """Raises TenantNotFound, and TenantInUse unless the tenant is disabled and has no jobs."""
-        ...
-
-    def delete(self, tenant_id: TenantId) -> None:
-        """Delete an unused tenant and its API keys. Raises what `check_unused` raises."""
-        ...
-
-    def disable(self, tenant_id: TenantId) -> Tenant:
-        """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
-        ...

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from filmgate.errors import TenantExists, WriteError
-from filmgate.tenants.base import ALL_SCOPES, LOCAL_TENANT, Tenant, TenantRegistry
+from filmgate.tenants.base import ALL_SCOPES, LOCAL_TENANT, Tenant
+from filmgate.tenants.registry import TenantRegistry
 
 KEY_FILE = "local.key"
 

@@ -1,4 +1,4 @@
-"""Verification of chains: one changed byte names one record (S0-57)."""
+"""Verification of chains: one changed byte names one record."""
 
 import base64
 import json

@@ -1,9 +1,12 @@
 """How each client is opened: region, endpoint, timeouts and attempts."""
 
+from functools import partial
+
 import pytest
 
 from filmgate.aws import clients
 from filmgate.aws.clients import ClientOptions, Endpoint
+from filmgate.catalog.refresh import open_price_list
 from filmgate.errors import SettingsError
 from filmgate.telemetry.trace_context import TraceContext, within_trace
 
@@ -22,10 +25,7 @@ def _no_environment(monkeypatch, tmp_path):
     "open_client",
     [
         clients.open_s3,
-        clients.open_kms,
-        clients.open_sqs,
-        clients.open_bedrock,
-        clients.open_bedrock_runtime,
+        *(partial(clients.open_client, name) for name in ("kms", "sqs", "bedrock", "bedrock-runtime")),
     ],
 )
 def test_a_client_has_the_options_of_its_use(open_client):
@@ -40,7 +40,7 @@ class Sent(Exception):  # noqa: N818 - not an error
 
 
 def test_aws_gets_the_trace_and_neither_signature_nor_links_contain_it(monkeypatch):
-    """S0-56: X-Amzn-Trace-Id is sent on."""
+    """X-Amzn-Trace-Id is sent on."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     client = clients.open_s3(Endpoint(REGION), OPTIONS, is_signing_links=True)
@@ -61,8 +61,10 @@ def test_aws_gets_the_trace_and_neither_signature_nor_links_contain_it(monkeypat
     assert "SignedHeaders=host&" in link
 
 
-def test_the_price_list_is_read_with_boto3s_default_timeouts():
-    config = clients.open_pricing("us-east-1").meta.config
+def test_the_price_list_is_read_with_boto3s_default_timeouts(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    config = open_price_list().meta.config
     assert (config.region_name, config.connect_timeout, config.read_timeout) == ("us-east-1", 60.0, 60.0)
     assert config.retries["total_max_attempts"] == 5
 
@@ -86,13 +88,13 @@ def test_an_s3_client_that_signs_links_signs_for_the_regions_host(url, is_signin
 
 def test_a_missing_region_names_its_setting():
     with pytest.raises(SettingsError, match=r"set queue\.region or AWS_DEFAULT_REGION") as caught:
-        clients.open_sqs(Endpoint(region_setting="queue.region"), OPTIONS)
+        clients.open_client("sqs", Endpoint(region_setting="queue.region"), OPTIONS)
     assert caught.value.option == "queue.region"
 
 
 def test_the_region_of_the_environment_is_used(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    assert clients.open_kms(Endpoint(region_setting="store.region")).meta.region_name == "eu-west-1"
+    assert clients.open_client("kms", Endpoint(region_setting="store.region")).meta.region_name == "eu-west-1"
 
 
 def test_weights_are_read_without_a_region():
@@ -105,7 +107,9 @@ def test_a_broken_profile_or_endpoint_is_a_settings_error(monkeypatch, broken):
     if broken == "profile":
         monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
     with pytest.raises(SettingsError, match="no-such-profile" if broken == "profile" else "Invalid endpoint"):
-        clients.open_kms(Endpoint(REGION, "http//no-colon" if broken == "endpoint" else "", "store.region"))
+        clients.open_client(
+            "kms", Endpoint(REGION, "http//no-colon" if broken == "endpoint" else "", "store.region")
+        )
 
 
 def test_without_boto3_the_error_names_the_remedy(monkeypatch):

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.aws.deployment import TENANT_TAG, Deployment, TenantScope
+from filmgate.aws.deployment import TENANT_TAG, Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
 from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from tests.iam import is_allowed
@@ -90,7 +89,6 @@ def test_a_session_of_one_tenant_does_not_reach_the_audit_log():
 
 
 def test_workers_read_models_operators_push_them_and_nobody_deletes_them():
-    """S1-29"""
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
     policies = {role: policy_of(role, deployment=deployment) for role in Role}
     file = "arn:aws:s3:::weights/models/wan/v1/model.safetensors"
@@ -102,7 +100,6 @@ def test_workers_read_models_operators_push_them_and_nobody_deletes_them():
 
 
 def test_models_are_decrypted_with_their_key_through_s3_alone():
-    """S1-29"""
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
     through_s3 = {"kms:ViaService": S3, "kms:ResourceAliases": ["alias/filmgate-models"]}
 
@@ -257,7 +254,7 @@ def test_the_lifecycle_waits_longer_than_the_sweep():
 )
 def test_partitions_follow_the_region(region, arn, service):
     deployment = replace(DEPLOYMENT, region=region)
-    assert (deployment.bucket_arn, deployment.s3_service) == (arn, service)
+    assert (deployment.bucket_arn(), deployment.s3_service) == (arn, service)
 
 
 @pytest.mark.parametrize(

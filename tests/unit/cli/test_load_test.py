@@ -1,4 +1,4 @@
-"""The load test of `filmgate bench service`: its mix, its arrivals and its figures (S2-6, S2-68)."""
+"""The load test of `filmgate bench service`: its mix, its arrivals and its figures."""
 
 import pytest
 

@@ -45,6 +45,6 @@ def test_a_hub_id_that_is_nowhere_is_refused_with_similar_names(cache):
 
 @pytest.mark.parametrize("name", ["SVD-XL", "svd_xl", "stabilityai/svd-xl", "Stable Video Diffusion XL"])
 def test_svd_xl_is_answered_by_name(name):
-    """S0-58: the model does not exist."""
+    """The model does not exist."""
     with pytest.raises(UsageError, match="does not exist.*svd-xt"):
         find_video_model(name, load_catalog())

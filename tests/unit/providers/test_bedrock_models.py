@@ -13,14 +13,16 @@ from filmgate.jobs import ManagedPolicy, VideoSpec
 from filmgate.providers.adaptation import adapt
 from filmgate.providers.bedrock_models import (
     MODELS,
+    LifeCycle,
     entries_of,
     find_model,
+    from_answer,
+    from_catalog,
     list_models,
     ray_input,
     ray_size,
     reel_input,
 )
-from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
 from filmgate.settings import ProviderSettings
 
 SPEC = VideoSpec(model="m", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=42)

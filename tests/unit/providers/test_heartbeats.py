@@ -8,9 +8,8 @@ from filmgate.errors import Cancelled, LeaseLost, QueueUnavailable
 from filmgate.jobs import JobId, Lease, Progress, Stage, WorkerId
 from filmgate.providers.managed.heartbeats import Heartbeats
 from filmgate.scheduling.base import HeartbeatReply
-from filmgate.scheduling.rows import first_job
 from filmgate.settings import WorkerSettings
-from tests.tickets import make_ticket
+from tests.tickets import make_ticket, queued_job
 from tests.waiting import wait_until
 
 # Every heartbeat is due at every run.
@@ -54,7 +53,7 @@ class ScriptedQueue:
 
 
 def make_job(name):
-    job = replace(first_job(make_ticket(), now=0.0), id=JobId(name))
+    job = replace(queued_job(make_ticket(), now=0.0), id=JobId(name))
     return LeasedJob(Lease(job, WorkerId("managed"), fence=1, seconds=30.0))
 
 

@@ -29,7 +29,6 @@ def written():
 
 
 def test_a_gauge_has_its_labels_as_dimensions_and_none_of_the_tenants(written):
-    """S0-42, S0-47, S1-16."""
     jobs = Gauge("filmgate_jobs", "Jobs.", ("model", "tenant"), registry=written.registry)
     jobs.labels("wan", "acme").set(2)
     jobs.labels("wan", "globex").set(3)

@@ -23,7 +23,7 @@ def test_names_follow_the_conventions_of_prometheus(metric):
 
 
 def test_the_counters_file_of_dcgm_has_every_field_that_we_map():
-    """S0-64, S1-49: with the ECC counters, which the exporter's own file leaves out."""
+    """With the ECC counters, which the exporter's own file leaves out."""
     lines = (ROOT / "deploy/dcgm-counters.csv").read_text().splitlines()
     rows = [line.split(", ", 2) for line in lines if line and not line.startswith("#")]
     assert {len(row) for row in rows} == {3}

@@ -18,7 +18,6 @@ def gpu(nvml):
 
 
 def test_a_reading_has_what_dcgm_exports(gpu, nvml):
-    """S0-64, S1-49, S1-52, S1-53, S1-54, S1-55, S2-56."""
     nvml.set(temperature=84, clock_reasons=0x40, single_bit=7, double_bit_ever=2, remapped_uncorrectable=1)
     sample = gpu.read()
     assert (sample.utilization, sample.memory_used_bytes) == (0.97, 1000 << 20)
@@ -107,7 +106,6 @@ def test_a_mig_device_is_found_by_the_uuid_that_torch_gives(mig, prefix):
     [("double_bit_error", {"double_bit": 1}), ("row_remap_failure", {"remap_failed": 1})],
 )
 def test_an_error_of_the_gpu_is_an_error_of_its_mig_devices(mig, nvml, fault, state):
-    """S1-32, S1-54."""
     broken = []
     watch = GpuWatch(mig, broken.append)
     watch.check()

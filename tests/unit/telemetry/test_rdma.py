@@ -14,7 +14,6 @@ def make_adapter(folder, name, **counters):
 
 
 def test_errors_of_every_adapter_are_exported_by_the_name_of_their_counter(tmp_path):
-    """S1-58."""
     registry = CollectorRegistry()
     registry.register(RdmaCollector(tmp_path))
     make_adapter(tmp_path, "rdmap0s6", rdma_read_resp_err=3, rdma_read_bytes=10**9, rx_drops=0)

@@ -1,4 +1,4 @@
-"""S0-56: the headers of W3C and of X-Ray, in any case, in and out."""
+"""The headers of W3C and of X-Ray, in any case, in and out."""
 
 import re
 from threading import Thread

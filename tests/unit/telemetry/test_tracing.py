@@ -1,4 +1,4 @@
-"""S0-70: spans over OTLP, received by a real receiver; off unless an endpoint is set."""
+"""Spans over OTLP, received by a real receiver; off unless an endpoint is set."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from filmgate.errors import StoreFull
 from filmgate.settings import TraceSettings, load_settings
-from filmgate.telemetry.trace_context import TraceContext, current_trace, within_trace
+from filmgate.telemetry.trace_context import TraceContext, current_trace, exported_span, within_trace
 from filmgate.telemetry.tracing import ATTRIBUTES, open_tracer, traced
 from filmgate.telemetry.untraced import NO_TRACER
 from tests.otlp_receiver import otlp_receiver
@@ -88,7 +88,8 @@ def test_a_trace_that_the_caller_does_not_sample_is_not_exported(exported):
 def test_the_ratio_applies_to_traces_that_start_here(exported):
     def work(tracer):
         root = tracer.start("root", TraceContext(TRACE))
-        assert root.context.exported_span is None
+        with within_trace(root.context):
+            assert exported_span() is None
         root.end()
         tracer.start("continued", TraceContext(TRACE, SPAN, True)).end()
 

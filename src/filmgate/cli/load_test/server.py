@@ -1,4 +1,4 @@
-"""The server of a load test: `filmgate serve` with a worker, on loopback, in a folder of its own."""
+"""The server of a load test: `filmgate serve` with a worker, on loopback, in its own folder."""
 
 import os
 import re

@@ -10,7 +10,7 @@ from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.scheduling.base import AttemptResult
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject, clip_part, picture_part
 from filmgate.telemetry.logs import Log
-from filmgate.worker.publisher import Publisher
+from filmgate.worker.attempt import retry_store
 
 log = Log("worker")
 
@@ -22,18 +22,17 @@ MAX_DOWNLOAD_SECONDS = 1800.0
 class ClipDownloader:
     """Streams clips: no whole clip in memory, and no unencrypted bytes on disk."""
 
-    def __init__(self, provider: Provider, store: ObjectStore, publisher: Publisher) -> None:
+    def __init__(self, provider: Provider, store: ObjectStore, retry_seconds: float) -> None:
         self._provider = provider
         self._store = store
-        self._publisher = publisher
+        self._retry_seconds = retry_seconds
 
     def download(self, lease: Lease, invocation_id: InvocationId, check: Callable[[], None]) -> AttemptResult:
         """Store the clip and its stills under the fence of this lease. `check` raises to stop."""
         began = time.monotonic()
-        stored = self._publisher.retry_store(
-            lambda: self._store_clip(lease, invocation_id, check), check, log
-        )
-        pictures = self._publisher.retry_store(lambda: self._store_stills(lease, stored), check, log)
+        seconds = self._retry_seconds
+        stored = retry_store(lambda: self._store_clip(lease, invocation_id, check), check, log, seconds)
+        pictures = retry_store(lambda: self._store_stills(lease, stored), check, log, seconds)
         clip = Clip(
             part=stored.name.part,
             size_bytes=stored.size_bytes,

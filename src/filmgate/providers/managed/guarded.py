@@ -35,14 +35,12 @@ class GuardedProvider:
         began = self._clock()
         try:
             answer = call()
-        except ProviderCannot:
-            self._breaker.release(permit)  # a local check failed: the provider was not called
-            raise
-        except ProviderError as exc:
-            self._breaker.record(Outcome.of(exc, self._clock() - began), permit)
-            raise
-        except BaseException:
-            self._breaker.release(permit)
+        except BaseException as exc:
+            # ProviderCannot is a local check that failed: the provider was not called.
+            if isinstance(exc, ProviderError) and not isinstance(exc, ProviderCannot):
+                self._breaker.record(Outcome.of(exc, self._clock() - began), permit)
+            else:
+                self._breaker.release(permit)
             raise
         self._breaker.record(Outcome.of(None, self._clock() - began), permit)
         return answer

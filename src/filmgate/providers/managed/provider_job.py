@@ -40,8 +40,8 @@ from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import ProviderSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.trace_context import within_trace
 from filmgate.worker.attempt import find_source
-from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.publisher import Publisher
 from filmgate.worker.tracing import WorkerTracing
 
@@ -125,7 +125,7 @@ class ProviderJob:
 
     def step(self) -> float | None:
         """Do what is due. Returns the seconds until the next step, None after the last."""
-        with self._trace.within():
+        with within_trace(self._trace.context):
             seconds = self._step()
         if seconds is None:
             self._trace.end(self._failure)
@@ -146,7 +146,7 @@ class ProviderJob:
     def hand_back(self) -> None:
         """Return the job to the queue. The provider keeps rendering; the next worker resumes the wait."""
         if self._end is not None:
-            with self._trace.within():
+            with within_trace(self._trace.context):
                 self._fail_attempt(self._end)
             self._trace.end(self._failure)
 
@@ -221,7 +221,7 @@ class ProviderJob:
         with self._trace.span("provider download", provider=services.provider.name):
             result = services.downloader.download(self.lease, invocation_id, self.check)
         with self._trace.span("publish", size_bytes=result.clip.size_bytes):
-            services.publisher.acknowledge(self.lease, result, self._log)
+            services.publisher.complete(self.lease, result, self._log)
         try:
             services.provider.discard(invocation_id)
             services.invocations.set_state(self.lease.job.id, RecordState.CLOSED)
@@ -301,18 +301,7 @@ class ProviderJob:
         self._failure = error
         if isinstance(error, Cancelled) and self._invocation_id is not None:
             self._cancel_at_provider(self._invocation_id)
-        try:
-            if isinstance(error, LeaseLost):
-                raise error
-            failed = to_failure(error, self.lease.job)
-            job = self._services.publisher.fail_attempt(self.lease, failed)
-            if isinstance(error, Drained):
-                self._log.info("job handed back", state=job.state)
-                return
-            self._log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
-        except LeaseLost:
-            self._log.warning("another worker has the job; discarding this attempt")
-            self._services.publisher.discard(self.lease)
+        self._services.publisher.end_with_error(self.lease, error, self._log)
 
     def _cancel_at_provider(self, invocation_id: InvocationId) -> None:
         try:

@@ -94,11 +94,6 @@ class ManagedWorker:
             self._heartbeats.stop()
         self._log.info("drained")
 
-    @property
-    def job_count(self) -> int:
-        """Jobs that this process has leased now."""
-        return len(self._jobs)
-
     def _read_capacity(self) -> int:
         """At most what the provider renders at once; other jobs stay in the queue."""
         limit = self._services.settings.max_jobs

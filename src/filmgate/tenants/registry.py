@@ -1,4 +1,4 @@
-"""The TenantRegistry on one database."""
+"""Tenants and their API keys in the database. Keys are shown once and stored hashed."""
 
 import hashlib
 import hmac
@@ -26,16 +26,18 @@ _FIND_KEY = (
 )
 
 
-class SqlTenants:
+class TenantRegistry:
     """Tenants as rows. An API key is `fg_<id>_<secret>`; only the digest of its secret is stored.
 
-    The secret has 256 random bits, so a plain SHA-256 is sufficient.
+    The secret has 256 random bits, so a plain SHA-256 is sufficient. All methods raise QueueUnavailable
+    (retryable) when the database cannot be reached.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, tenant: Tenant) -> IssuedKey:
+        """Create the tenant and its first key. Raises TenantExists."""
         if not TENANT_ID_PATTERN.fullmatch(tenant.id):
             raise UsageError("a tenant name has a-z, 0-9 and -, at most 63 characters", option="NAME")
         with self._database.write() as connection:
@@ -48,6 +50,9 @@ class SqlTenants:
             return self._issue(connection, tenant)
 
     def authenticate(self, secret: str) -> Tenant:
+        """The tenant of this API key, compared in constant time. Raises InvalidKey for an unknown key, a
+        rotated key and a disabled tenant alike.
+        """
         key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
         with self._database.read() as connection:
             row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
@@ -59,6 +64,7 @@ class SqlTenants:
         return _to_tenant(row)
 
     def authenticate_certificate(self, subject: str) -> Tenant:
+        """The tenant of a verified client certificate, by RFC 4514 subject. Raises InvalidKey."""
         with self._database.read() as connection:
             statement = sa.select(tenants).where(tenants.c.certificate == subject)
             row = connection.execute(statement).mappings().one_or_none()
@@ -67,15 +73,18 @@ class SqlTenants:
         return _to_tenant(row)
 
     def find(self, tenant_id: TenantId) -> Tenant:
+        """Raises TenantNotFound."""
         with self._database.read() as connection:
             return _find(connection, tenant_id)
 
     def tenants(self) -> Sequence[Tenant]:
+        """All tenants, ordered by id."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(tenants).order_by(tenants.c.id)).mappings()
             return [_to_tenant(row) for row in rows]
 
     def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
+        """Create a key; older ones end after `overlap_seconds` or earlier. Raises TenantNotFound."""
         older = api_keys.c.tenant_id == tenant_id
         with self._database.write() as connection:
             tenant, now = _find(connection, tenant_id), self._database.now(connection)
@@ -87,6 +96,10 @@ class SqlTenants:
             return self._issue(connection, tenant)
 
     def update(self, tenant_id: TenantId, change: Callable[[Tenant], Tenant]) -> Tenant:
+        """Replace the tenant by `change(tenant)` in one transaction; its id and creation time stay.
+
+        Raises TenantNotFound, and TenantExists for a certificate of another tenant.
+        """
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)
             changed = replace(change(tenant), id=tenant.id, created_at=tenant.created_at)
@@ -99,20 +112,20 @@ class SqlTenants:
             return changed
 
     def check_unused(self, tenant_id: TenantId) -> None:
+        """Raises TenantNotFound, and TenantInUse unless the tenant is disabled and has no jobs."""
         with self._database.read() as connection:
             _check_unused(connection, tenant_id)
 
     def delete(self, tenant_id: TenantId) -> None:
+        """Delete an unused tenant and its API keys. Raises what `check_unused` raises."""
         with self._database.write() as connection:
             _check_unused(connection, tenant_id)
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
 
     def disable(self, tenant_id: TenantId) -> Tenant:
-        with self._database.write() as connection:
-            tenant = _find(connection, tenant_id)
-            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(is_enabled=False))
-            return replace(tenant, is_enabled=False)
+        """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
+        return self.update(tenant_id, lambda tenant: replace(tenant, is_enabled=False))
 
     def _issue(self, connection: sa.Connection, tenant: Tenant) -> IssuedKey:
         key_id, token = secrets.token_hex(8), secrets.token_hex(32)
