@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests: one torch thread, no model hub, small models built once per session."""
 
+import atexit
 import gc
 import os
 from pathlib import Path
@@ -38,6 +39,8 @@ from tests.sqs_pair import sqs  # noqa: F401 - fixtures
 ROOT = Path(__file__).parent
 # Until all tests are collected: the modules they import are not garbage.
 gc.disable()
+# Triton's extension reports everything that is alive at the end of the process.
+atexit.register(gc.unfreeze)
 # `make fuzz` searches this many times longer than the test suite.
 FUZZ = int(os.environ.get("FILMGATE_TEST_FUZZ", "1"))
 # No test depends on the speed of the machine.
@@ -88,10 +91,6 @@ def freeze_heap():
 def pytest_collection_finish():
     freeze_heap()
     gc.enable()
-
-
-def pytest_unconfigure():
-    gc.unfreeze()  # Triton's extension reports everything that is alive at the end of the process
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -27,7 +27,7 @@ PRELOADED = (
     "filmgate.providers.http",
     "filmgate.server",
     "filmgate.store.local.store",
-    "filmgate.tenants.sql",
+    "filmgate.tenants.registry",
     "filmgate.worker.pattern_runner",
     "filmgate.worker_process",
 )

@@ -1,4 +1,4 @@
-"""A disk without room."""
+"""A file system that is full."""
 
 import resource
 from contextlib import contextmanager

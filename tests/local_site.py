@@ -14,7 +14,7 @@ from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.worker.base import Output
@@ -33,6 +33,9 @@ class Tapped:
 
     tap: object
     models, route, device = (MODEL,), Route.GPU, "pattern"
+
+    def cards(self):
+        return ()
 
     def check(self):
         PatternRunner().check()

@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from filmgate.database.schema import invocations
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.providers import open_provider
-from filmgate.providers.invocations import open_invocations
+from filmgate.providers.invocations import SqlInvocations
 from filmgate.scheduling import open_reader
 from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
 from filmgate.store.keys import open_keys
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import MODEL
 from filmgate.worker_process import WorkerServices, build_managed_worker, opened_services
 from tests.local_site import JobView
@@ -90,8 +90,8 @@ def open_managed_site(folder, provider_settings, policy=ANYTHING, provider=None,
     queue = QUEUE.model_copy(update={"url": database_url})
     settings = Settings(data=folder, provider=provider_settings, worker=QUICK, queue=queue)
     with opened_services(settings) as services:
-        open_tenants(services.database).add(Tenant(ACME, managed=policy))
+        TenantRegistry(services.database).add(Tenant(ACME, managed=policy))
         keys = open_keys(settings.store, folder)
         reader = open_reader(services.database, keys)
         provider = provider or open_provider(provider_settings)
-        yield ManagedSite(settings, services, reader, open_invocations(services.database), provider)
+        yield ManagedSite(settings, services, reader, SqlInvocations(services.database), provider)

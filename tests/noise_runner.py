@@ -1,10 +1,10 @@
 """A runner that encodes noise with the real encoder: large clips in little time."""
 
+from contextlib import closing
 from functools import partial
 
 import numpy as np
 
-from filmgate.pipeline.encode.clip_file import discarding
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment
@@ -23,7 +23,7 @@ class NoiseRunner(PatternRunner):
     def _encode(self, frames, emit):
         noise = np.random.default_rng(0).integers(16, 236, (4, HEIGHT * 3 // 2, WIDTH), dtype=np.uint8)
         options = EncodeOptions(encoder="software", preset="ultrafast", crf=1)
-        with discarding(spooled_clip(frames, on_fragment=lambda data: emit(Fragment(data)))) as clip:
+        with closing(spooled_clip(frames, on_fragment=lambda data: emit(Fragment(data)))) as clip:
             spool = clip.spool
             emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close))
             encoder = ClipEncoder(clip, (WIDTH, HEIGHT), frames, options)

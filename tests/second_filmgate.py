@@ -8,6 +8,7 @@ from pathlib import Path
 from filmgate.jobs import WorkerId
 from filmgate.settings import ProviderSettings, WorkerSettings
 from filmgate.telemetry.untraced import NO_TRACER
+from filmgate.worker.health import WorkerTelemetry
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from filmgate.worker.tracing import WorkerTracing
@@ -34,7 +35,8 @@ def second_filmgate(folder, pace_seconds=0.0, tracer=NO_TRACER):
         services = service.services
         runner = PatternRunner(pace_seconds)
         parts = {"queue": services.queue, "store": services.store, "settings": QUICK}
-        worker = Worker(WorkerId("second"), runner, **parts, tracing=WorkerTracing(tracer))
+        telemetry = WorkerTelemetry(tracing=WorkerTracing(tracer))
+        worker = Worker(WorkerId("second"), runner, **parts, telemetry=telemetry)
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -13,6 +14,12 @@ from tests.service import MODELS
 from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
+
+
+def free_port():
+    """A port that no process listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 class ServerProcess:

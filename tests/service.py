@@ -102,7 +102,7 @@ def running(settings, provider=None, tracer=NO_TRACER):
         assert thread.is_alive()
         key = (settings.data / "local.key").read_text().strip()
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        yield Service(url, key, services, settings, app.state.edge)
+        yield Service(url, key, services, settings, services.edge)
     finally:
         server.should_exit = True
         server.force_exit = True

@@ -1,8 +1,7 @@
 """Clips in a spool for tests that need no worker."""
 
-from filmgate.pipeline.encode.clip_file import SpooledClip
+from filmgate.pipeline.encode.clip_file import ClipSpool, SpooledClip
 from filmgate.pipeline.encode.mux import head_bytes
-from filmgate.pipeline.encode.spool import ClipSpool
 
 
 def spooled_clip(frames, metadata=None, on_fragment=None):

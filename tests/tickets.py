@@ -3,7 +3,18 @@
 import secrets
 from dataclasses import replace
 
-from filmgate.jobs import Clip, Idempotency, Share, StageSeconds, TenantId, Ticket, VideoSpec, WorkerId
+from filmgate.jobs import (
+    Clip,
+    Idempotency,
+    Job,
+    JobState,
+    Share,
+    StageSeconds,
+    TenantId,
+    Ticket,
+    VideoSpec,
+    WorkerId,
+)
 from filmgate.scheduling.base import AttemptResult, Offer
 
 PROMPT = "a red ball bounces on the grass"
@@ -37,6 +48,24 @@ def make_ticket(
         slo_seconds=slo_seconds,
         share=share,
         idempotency=idempotency or Idempotency(body_digest=secrets.token_hex(16)),
+    )
+
+
+def queued_job(ticket, now):
+    """The job of a ticket that was accepted now."""
+    return Job(
+        id=ticket.job_id,
+        tenant_id=ticket.tenant_id,
+        trace_id=ticket.trace_id,
+        spec=ticket.spec,
+        route=ticket.route,
+        state=JobState.QUEUED,
+        revision=1,
+        created_at=now,
+        deadline_at=now + ticket.slo_seconds,
+        predicted=ticket.predicted,
+        screening=ticket.screening,
+        span_id=ticket.span_id,
     )
 
 

@@ -4,6 +4,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -29,6 +30,9 @@ CALLBACKS = frozenset(
 )
 """Functions and generators that a room passes down, and a room below runs."""
 
+_INNER = ("<lambda>", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
+"""Parts of a function that Python runs as functions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -36,10 +40,16 @@ class Function:
 
     file: str
     name: str
+    is_property: bool = False
 
     @property
     def room(self) -> str:
         return self.file.split("/")[0]
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a reader follows it: an object's constructor and its properties are read with its class."""
+        return not self.is_property and self.name.rpartition(".")[2] not in {"__init__", "__post_init__"}
 
     @property
     def is_callback(self) -> bool:
@@ -65,8 +75,12 @@ class Walk:
         self.calls.clear()
         return calls
 
+    def has(self, name: str) -> bool:
+        """Whether a function of this name was called since the last `take`."""
+        return any(callee.name == name for _, callee in list(self.calls))
+
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event != "call" or (callee := self._find(frame.f_code)) is None:
+        if event != "call" or frame.f_code.co_name in _INNER or (callee := self._find(frame.f_code)) is None:
             return
         caller = self._find_caller(frame.f_back)
         if caller is not None and caller.file != callee.file:
@@ -85,20 +99,30 @@ class Walk:
             path = Path(code.co_filename)
             file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else ""
             is_on_path = file.split("/")[0] in ROOMS and code.co_name != "<module>"
-            self._codes[code] = Function(file, code.co_qualname) if is_on_path else None
+            name = code.co_qualname
+            while name.endswith(_INNER):
+                name = name.rpartition(".<locals>.")[0]
+            self._codes[code] = Function(file, name, _is_property(file, name)) if is_on_path else None
         return self._codes[code]
+
+
+def _is_property(file: str, name: str) -> bool:
+    owner: object = sys.modules[
+        "filmgate." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    ]
+    for part in name.split("."):
+        owner = getattr(owner, part, None)
+    return isinstance(owner, property | cached_property)
 
 
 @contextmanager
 def recorded_walk():
-    """Records this thread and the threads that start in the block."""
+    """Records the threads that start in the block: those of a server and of a worker, not the test's own."""
     walk = Walk()
     threading.setprofile(walk.profile)
-    sys.setprofile(walk.profile)
     try:
         yield walk
     finally:
-        sys.setprofile(None)
         threading.setprofile(None)
 
 
@@ -112,8 +136,8 @@ def upward_calls(calls: list[Call]) -> list[str]:
 
 
 def count_functions(calls: list[Call]) -> int:
-    """Functions that are called from another file."""
-    return len({callee for _, callee in calls})
+    """Functions that are called from another file, without constructors and properties."""
+    return len({callee for _, callee in calls if callee.is_step})
 
 
 def files_of(calls: list[Call]) -> set[str]:
@@ -133,7 +157,7 @@ def _section(title: str, calls: list[Call]) -> str:
     lines = "".join(f"    {caller} -> {callee}\n" for caller, callee in between_rooms(calls))
     return (
         f"\n## {title}: {count_functions(calls)} functions in {len(files_of(calls))} files\n\n"
-        f"These are functions called from another file. The calls from one room into another:\n\n{lines}"
+        f"The calls from one room into another:\n\n{lines}"
     )
 
 
@@ -145,4 +169,9 @@ writes this page (`make docs`). The test fails when a room calls a room above it
 rooms that this page does not list. The rooms, from top to bottom: api, admission, worker, scheduling,
 pipeline, store. Rooms beside the path are not recorded. A function that a room passes down as a callback may
 be called from below.
+
+The numbers count functions that are called from another file, and all files that take part. Constructors and
+properties are recorded but not counted as functions: they are read with their class. A lambda or a
+comprehension is part of the function that contains it. The worker is running, with its model loaded, when the
+job begins.
 """

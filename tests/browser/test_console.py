@@ -10,7 +10,7 @@ import httpx
 from playwright.sync_api import expect
 
 from filmgate.jobs import Route, SourceKind, Stage
-from filmgate.scheduling.device_history import DeviceSeconds
+from filmgate.scheduling.history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from tests.browser.console_site import DATA, PASTE, broken, create, image_of, press_twice
 from tests.browser.test_playback import make_fragments
@@ -246,7 +246,7 @@ def test_operators_see_live_numbers(site, hand, opened):
 
 
 def test_every_number_of_the_service_leads_to_its_metric(hand, opened):
-    """Issue 20: the documentation of the metrics is on this server."""
+    """The documentation of the metrics is on this server."""
     page = opened("/#/service")
     page.locator(".tile").first.wait_for()
     for tile in page.locator(".tile").all():
@@ -286,19 +286,35 @@ def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
     page.locator("[name=extend_seconds]").fill("1")
     page.locator(".remix").get_by_role("button", name="Extend").click()
     expect(page.locator("article").first).to_contain_text("the ball rolls away")
-    page.locator("article").nth(1).get_by_role("button", name="Another seed").click()
-    expect(page.locator("article")).to_have_count(3)
+    hand.make(b"".join(make_fragments(8)))
+    for count in (3, 4):  # the newest clip is first: of the clip, then of its extension
+        page.locator("article").nth(1).get_by_role("button", name="Another seed").click()
+        expect(page.locator("article")).to_have_count(count)
     with site.service.client() as client:
-        third, second, first = client.get("/v1/videos").json()["data"]
-    same = ("prompt", "model", "size", "seconds", "steps", "lora", "quality")
-    assert {name: third[name] for name in same} == {name: first[name] for name in same}
-    assert third["seed"] != first["seed"]
+        fourth, third, second, first = client.get("/v1/videos").json()["data"]
+        body = {"prompt": "it stops", "video": {"id": first["id"]}, "seed": 7, "quality": "full"}
+        fifth = client.post("/v1/videos/extensions", json=body).json()
+    assert (fifth["seed"], fifth["quality"]) == (7, "full")
+    same = (
+        "prompt",
+        "model",
+        "size",
+        "seconds",
+        "steps",
+        "lora",
+        "quality",
+        "source",
+        "remixed_from_video_id",
+    )
+    for again, clip in ((third, first), (fourth, second)):
+        assert {name: again[name] for name in same} == {name: clip[name] for name in same}
+        assert again["seed"] != clip["seed"]
     assert (first["lora"], first["quality"]) == ("sketch:0.5", "draft")
     assert (second["remixed_from_video_id"], second["seconds"]) == (first["id"], "1")
 
 
 def test_operators_see_heat_memory_and_health_of_each_gpu(site, hand, opened):
-    """S1-55: a dash where a worker has no GPU."""
+    """A dash where a worker has no GPU."""
     registry = WorkerRegistry(site.service.services.queue._database)
     gpu = GpuStatus(
         True, temperature_celsius=88.0, memory_used_bytes=30 * 2**30, memory_total_bytes=80 * 2**30

@@ -43,7 +43,7 @@ ONE_FRAME = 16.7
 
 
 def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
-    """Issue 20: kill -9, the same data and the same address; the open page shows the end of its clip."""
+    """After kill -9 and a start with the same data and address, the open page shows the end of its clip."""
     server = ServerProcess(tmp_path, "--open", "--no-worker")
     page = chromium.new_page()
     try:

@@ -172,7 +172,7 @@ def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_p
 
 
 def drain_from_the_page(page, server):
-    """Issue 20: the only worker, a real process, is drained on the page Queue and then renders nothing."""
+    """The only worker, a real process, is drained on the page Queue and then renders nothing."""
     page.get_by_role("link", name="Queue").click()
     drain = page.get_by_role("button", name="Drain")
     drain.click()

@@ -12,10 +12,10 @@ from filmgate.errors import QueueUnavailable
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import load_settings
 from filmgate.store import open_store
-from filmgate.store.base import ObjectName
 from filmgate.store.keys import open_keys
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.forks import ForkedProcess, start_process
+from tests.local_site import JobView
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items):
 
 
 @dataclass
-class Site:
+class Site(JobView):
     """One installation: the settings that its processes share, and a client's view of its jobs."""
 
     environ: dict[str, str]
@@ -77,9 +77,6 @@ class Site:
     def enqueue(self, tenant="acme", **spec):
         return self.queue.enqueue(make_ticket(tenant, model=MODEL, **spec))
 
-    def find(self, job):
-        return self.reader.find(job.tenant_id, job.id)
-
     def wait_for(self, job, predicate=lambda job: job.state.is_final):
         """Wait until the predicate holds for the job, also through database outages; returns the job."""
 
@@ -95,9 +92,6 @@ class Site:
     def wait_for_stage(self, job, stage):
         return self.wait_for(job, lambda j: j.progress is not None and j.progress.stage is stage)
 
-    def parts(self, job):
-        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
-
     def wait_for_log(self, text, count=1):
         """Wait until the log contains the text at least this often."""
         self.wait_until(lambda: self.log.read_text().count(text) >= count)
@@ -108,8 +102,7 @@ class Site:
     def is_whole(self, job, chunk_bytes=4096):
         """True when the stored clip of the job is the clip of its spec."""
         clip = self.find(job).clip
-        name = ObjectName(job.tenant_id, job.id, clip.part)
-        return b"".join(self.store.read(name)) == pattern_clip(job.spec, chunk_bytes)
+        return self.read(job, clip.part) == pattern_clip(job.spec, chunk_bytes)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ import pytest
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Idempotency, JobId, JobState, ManagedPolicy, Route, TenantId
 from filmgate.providers import open_provider
-from filmgate.providers.invocations import open_invocations
+from filmgate.providers.invocations import SqlInvocations
 from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.store.base import ObjectName
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.chaos.conftest import Site
@@ -79,7 +79,7 @@ class Soak:
 
     def __post_init__(self):
         policy = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
-        registry = open_tenants(self.site.database)
+        registry = TenantRegistry(self.site.database)
         self.keys = {name: registry.add(Tenant(name, managed=policy)).secret for name in TENANTS}
         self.url = f"http://127.0.0.1:{self.site.environ['FILMGATE_API__PORT']}"
         self.is_over = threading.Event()
@@ -226,11 +226,11 @@ class Soak:
 
     def _sweep(self):
         """What runs every minute and every hour, at once."""
-        site, tenants = self.site, open_tenants(self.site.database)
+        site, tenants = self.site, TenantRegistry(self.site.database)
         later = time.time() + 2 * ORPHAN_SECONDS
         Retention(site.queue, site.reader, site.store, tenants, clock=lambda: later).delete_orphans()
         site.store.sweep(0)
-        records = open_invocations(site.database)
+        records = SqlInvocations(site.database)
         provider = open_provider(site.settings.provider)
         site.wait_until(lambda: OrphanSweep(provider, records, idle_seconds=0.0).run() == 0)
 

@@ -7,11 +7,11 @@ import pytest
 
 from filmgate.jobs import JobState, Route, TenantId
 from filmgate.providers import open_provider
-from filmgate.providers.invocations import RecordState, open_invocations
+from filmgate.providers.invocations import RecordState, SqlInvocations
 from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.store.base import ObjectName
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import MODEL
 from tests.fake_bedrock import ENVIRON, FakeBedrock, make_mp4
 from tests.managed_site import ANYTHING
@@ -42,7 +42,7 @@ def make_managed_site(make_site, bedrock, moto, clip_bucket):
 
     def make(**environ):
         site = make_site(**settings, **ENVIRON, **environ)
-        open_tenants(site.database).add(Tenant(ACME, managed=ANYTHING))
+        TenantRegistry(site.database).add(Tenant(ACME, managed=ANYTHING))
         return site
 
     return make
@@ -102,7 +102,7 @@ def test_a_managed_worker_killed_at_any_step_is_billed_once_and_leaves_one_clip(
 
 
 def test_the_sweep_deletes_what_a_worker_killed_after_the_acknowledgement_left(site, bedrock, clip_bucket):
-    job, records = enqueue(site), open_invocations(site.database)
+    job, records = enqueue(site), SqlInvocations(site.database)
     assert start_managed(site, "acknowledge").wait(60) == -signal.SIGKILL
     done = site.find(job)
     assert (done.state, clips(site, job)) == (JobState.COMPLETED, ["clip-1.mp4"])

@@ -12,8 +12,8 @@ import pytest
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, TenantId
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Phase
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import MODEL
 from tests.second_filmgate import CARDS_ENVIRON, SecondFilmgate
 from tests.server_process import ServerProcess
@@ -35,7 +35,7 @@ class RoutedSite:
     def __init__(self, site):
         self.site = site
         policy = ManagedPolicy(is_allowed=True)
-        self.key = open_tenants(site.database).add(Tenant(TENANT, managed=policy)).secret
+        self.key = TenantRegistry(site.database).add(Tenant(TENANT, managed=policy)).secret
         server = ServerProcess(site.log.parent, "--no-worker", model=MODEL, **site.environ)
         site.workers.append(server.process)
         self.url = server.url

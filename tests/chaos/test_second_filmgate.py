@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from filmgate.jobs import ManagedPolicy, RouteReason, TenantId
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import pattern_clip
 from tests.chaos.conftest import Site
 from tests.second_filmgate import CARDS_ENVIRON, QUICK_ENVIRON, SecondFilmgate
@@ -37,7 +37,7 @@ def first(tmp_path_factory, second):
     }
     site = Site(environ | QUICK_ENVIRON | CARDS_ENVIRON, folder / "workers.log")
     policy = ManagedPolicy(is_allowed=True)
-    site.key = open_tenants(site.database).add(Tenant(TENANT, managed=policy)).secret
+    site.key = TenantRegistry(site.database).add(Tenant(TENANT, managed=policy)).secret
     site.start_managed_worker()
     server = ServerProcess(folder, "--no-worker", **site.environ)
     site.workers.append(server.process)

@@ -1,17 +1,16 @@
-"""A zone dies (S1-19, S1-37): two installations of three processes each, each the other's provider."""
+"""A zone dies: two installations of three processes each, each the other's provider."""
 
 import json
-import socket
 
 import httpx
 import pytest
 
 from filmgate.jobs import ManagedPolicy, Route, TenantId
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.pattern_runner import MODEL
 from tests.second_filmgate import CARDS_ENVIRON
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
 
 BANK = TenantId("bank")
 BEFORE, AFTER = 8, 4
@@ -22,12 +21,6 @@ SETTINGS = CARDS_ENVIRON | {
     "FILMGATE_ROUTING__SPILL_SECONDS": "0.1",
     "FILMGATE_ADMISSION__SLO_SECONDS": "300",
 }
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Zone:
@@ -41,7 +34,7 @@ class Zone:
             **SETTINGS, FILMGATE_DATA=str(folder / "data"), FILMGATE_PROVIDER__URL=url,
             FILMGATE_PROVIDER__API_KEY="set below",
         )  # fmt: skip
-        tenants = open_tenants(self.site.database)
+        tenants = TenantRegistry(self.site.database)
         self.key = tenants.add(Tenant(BANK, managed=ManagedPolicy(is_allowed=True))).secret
         # Jobs of the other zone stay here: its tenant may not use the provider, so no job goes in circles.
         self.peer_key = tenants.add(Tenant(TenantId("peer"))).secret

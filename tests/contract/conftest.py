@@ -9,7 +9,7 @@ from filmgate.database.migration import migrate
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.sqs_pair import SqsPair
 from tests.stores import rig  # noqa: F401 - fixture

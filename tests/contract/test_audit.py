@@ -1,4 +1,4 @@
-"""The audit log on both databases: one chain per tenant, in the transaction of what it records (S0-57)."""
+"""The audit log on both databases: one chain per tenant, in the transaction of what it records."""
 
 import json
 import threading

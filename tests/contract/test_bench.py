@@ -22,13 +22,13 @@ from filmgate.pipeline.bench.decode import (
     VARIANTS,
     DecodeBench,
     median_phases,
+    open_bench,
 )
 from filmgate.pipeline.bench.drawing import draw_timeline
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, busy_share, read_trace, resident_bytes
-from filmgate.pipeline.bench.setup import open_bench
 from filmgate.pipeline.bench.vaes import random_latents
 from filmgate.pipeline.clip_writer import Phases
-from filmgate.pipeline.transfer.timeline import LANES
+from filmgate.pipeline.transfer.streams import LANES
 from filmgate.settings import PipelineSettings
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")

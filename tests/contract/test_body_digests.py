@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from filmgate.jobs import Idempotency, TenantId
 from filmgate.scheduling import open_queue
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 

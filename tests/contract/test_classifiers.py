@@ -12,7 +12,6 @@ from filmgate.admission.screening.classifier import RulesClassifier
 from filmgate.admission.screening.comprehend import MAX_SEGMENT_BYTES, ComprehendClassifier, split
 from filmgate.admission.screening.doctor import examine_classifier
 from filmgate.admission.screening.http import HttpClassifier
-from filmgate.admission.screening.rules import read_rules
 from filmgate.errors import ClassifierUnavailable, SettingsError
 from filmgate.jobs import ScreeningAction
 from filmgate.settings import ClassifierSettings
@@ -55,9 +54,11 @@ def credentials(monkeypatch):
 
 
 @pytest.fixture(params=["rules", "http", "comprehend"])
-def classifier(request, site):
+def classifier(request, site, tmp_path):
     if request.param == "rules":
-        return RulesClassifier(read_rules(ONE_RULE, "one.toml"))
+        file = tmp_path / "one.toml"
+        file.write_text(ONE_RULE)
+        return RulesClassifier(open_rules(str(file)))
     return open_remote(request.param, site)
 
 
@@ -138,7 +139,6 @@ def time_boxed(site, seconds, *fail_closed):
 
 
 def test_labels_of_rules_and_classifier_make_one_decision(site):
-    """S0-54."""
     decision = time_boxed(site, 5).screen([f"a {FORBIDDEN} poster that says jo@example.com"], {})
     assert decision.action is ScreeningAction.REJECT
     assert decision.rules == ("http.sexual", "personal.email")

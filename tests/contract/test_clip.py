@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from PIL import Image
 from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
 from filmgate.pipeline.clip_writer import ClipOutputs, ClipWriter
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, clip_file
+from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, ClipFile
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.encode.stills import StillPaths, Stills
 from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
@@ -224,7 +225,7 @@ def test_a_clip_is_not_published_before_it_is_flushed(vae, tmp_path, monkeypatch
 def test_a_long_clip_is_flushed_while_it_is_written(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
-    with clip_file(tmp_path / "clip.mp4", {}) as clip:
+    with closing(ClipFile(tmp_path / "clip.mp4", {})) as clip:
         for _ in range(5):
             assert clip.file.write(bytes(SYNC_EVERY_BYTES // 2)) == SYNC_EVERY_BYTES // 2
     assert synced == [SYNC_EVERY_BYTES, 2 * SYNC_EVERY_BYTES]
@@ -311,7 +312,7 @@ def test_missing_folders_are_created(vae, tmp_path):
 def test_a_path_that_cannot_be_written_is_a_usage_error(name, tmp_path):
     (tmp_path / "a folder").mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError) as caught, clip_file(tmp_path / name, {}):
+    with pytest.raises(UsageError) as caught, closing(ClipFile(tmp_path / name, {})):
         pass
     assert caught.value.option == "--output"
 

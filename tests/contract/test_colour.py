@@ -1,5 +1,7 @@
 """Colour conversion compared with float64 arithmetic, with swscale, and after encoding."""
 
+from contextlib import closing
+
 import av
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch
 from av.video.reformatter import Interpolation
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.encode.clip_file import clip_file
+from filmgate.pipeline.encode.clip_file import ClipFile
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
 
@@ -122,7 +124,7 @@ def test_an_odd_size_is_rejected_with_the_option(size):
 
 def encoded(picture, path, **options):
     frames = to_planes(to_frames(picture))
-    with clip_file(path, {}) as clip:
+    with closing(ClipFile(path, {})) as clip:
         settings = EncodeOptions(encoder="software", **options)
         encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 4 * len(frames), settings)
         for _ in range(4):

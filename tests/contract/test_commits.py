@@ -1,4 +1,4 @@
-"""A waiting process learns about commits of others, and an idle one does not wake anybody."""
+"""A waiting process learns about commits of other processes; an idle process wakes no other."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""No silent CPU: a GPU that torch cannot use is an error with its remedy, at start-up and in `doctor`."""
+"""No silent fallback to the CPU: start-up and `doctor` report a GPU that torch cannot use, and the remedy."""
 
 from types import SimpleNamespace
 
@@ -64,7 +64,7 @@ def test_a_current_machine_fits(gpu):
     ids=["CPU build", "old driver", "no kernels", "old branch"],
 )
 def test_a_mismatch_says_the_fix(gpu, build, message, remedy):
-    """S0-62, S0-63: silent driver incompatibilities."""
+    """Silent driver incompatibilities."""
     found = list(find_mismatches(gpu, build, find_facts(gpu)))
     assert any(message in each.message and each.remedy == remedy for each in found)
 
@@ -89,7 +89,6 @@ def test_kernels_run_on_later_gpus_of_their_generation_and_ptx_on_all_later_ones
 def test_a_machine_with_a_gpu_does_not_render_on_the_cpu_unless_told_to(
     nvml, monkeypatch, wanted, build, reason
 ):
-    """S0-63, S1-21."""
     monkeypatch.setattr(compatibility, "read_torch_build", lambda: build)
     with pytest.raises(DeviceError, match=f"NVIDIA H200.*{reason}"):
         choose_device(wanted)

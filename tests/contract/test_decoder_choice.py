@@ -128,7 +128,7 @@ def test_an_unsupported_cogvideox_layer_is_named():
     [((7, 5), False), ((8, 0), True), ((8, 9), True), ((9, 0), True), ((12, 0), True)],
 )
 def test_auto_tries_the_fast_decoder_from_compute_capability_8(capability, expected, monkeypatch):
-    """A100, L40S and G7e too (S4-17)."""
+    """A100, L40S and G7e too."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert may_be_fast(build_vae("wan2.1")) is expected
 

@@ -1,4 +1,4 @@
-"""One suite over every VAE: the streamed frames are those of diffusers' decode."""
+"""One suite for every VAE: the streamed frames equal those of diffusers' decode."""
 
 from contextlib import contextmanager
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""S0-13, S0-51: a dedicated tenant's jobs are leased by its own workers alone, on every database."""
+"""Only a dedicated tenant's own workers lease its jobs, on every database."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 from filmgate.errors import BacklogGrown
 from filmgate.jobs import Route, Routing, TenantId
 from filmgate.scheduling.base import Move
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.tickets import make_offer, make_ticket
 
 BANK, ACME = TenantId("bank"), TenantId("acme")
@@ -18,7 +18,7 @@ SHARED, OWN = make_offer("shared"), make_offer("own", tenants=(BANK,))
 @pytest.fixture
 def bank(bench):
     """Marks the tenant as dedicated, or no longer."""
-    registry = open_tenants(bench.database)
+    registry = TenantRegistry(bench.database)
     registry.add(Tenant(BANK))
 
     def mark(is_dedicated):
@@ -60,7 +60,6 @@ def test_a_wake_up_that_names_the_job_does_not_help_a_shared_worker(bench, bank)
 
 
 def test_a_worker_with_tenants_leases_no_other_job_although_it_is_idle(bench):
-    """S0-75."""
     bench.queue.enqueue(make_ticket(ACME))
     assert bench.queue.lease(OWN) is None
     assert bench.queue.lease(make_offer(tenants=(BANK, ACME))).job.tenant_id == ACME

@@ -9,8 +9,8 @@ from filmgate.errors import StoreFull
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
 from filmgate.telemetry.logs import Log
+from filmgate.worker.attempt import EarlyUpload
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment, RenderTask
-from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.tickets import SPEC
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from filmgate.errors import EncodeError, WriteError
+from filmgate.pipeline.encode import clip_file
 from filmgate.pipeline.encode import encoder as encode
-from filmgate.pipeline.encode import spool
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     SOFTWARE,
@@ -236,7 +236,7 @@ def test_a_full_sink_is_a_write_error_with_its_cause(room):
 
 
 def test_a_missing_temporary_folder_is_a_write_error_that_names_it(monkeypatch):
-    monkeypatch.setattr(spool, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr(clip_file, "MEMORY_BYTES", 1000)
     monkeypatch.setattr("tempfile.tempdir", "/does/not/exist")
     with pytest.raises(WriteError, match="/does/not/exist"):
         encoded(scrolling(60), WriteOnly())

@@ -27,7 +27,7 @@ from filmgate.pipeline.decode.fast.passes import ConvOutput, InputLayout, Output
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24
-from filmgate.pipeline.transfer.rings import HostChunk
+from filmgate.pipeline.transfer.loops import HostChunk
 from tests.zoo_vaes import COGVIDEOX, build_vae, draw_latents
 
 FAST = ("wan2.1", "wan2.2", "cogvideox")

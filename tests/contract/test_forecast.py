@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from filmgate.jobs import Clip, Progress, Route, Share, Stage, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult
-from filmgate.scheduling.forecast import forecast
-from filmgate.scheduling.live_forecast import LiveForecast, to_arrival
+from filmgate.scheduling.forecast import LiveForecast, forecast, to_arrival
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.conftest import FUZZ
 from tests.tickets import make_offer, make_ticket
 
@@ -65,7 +64,7 @@ class Site:
         return WorkerStatus(offer.worker_id, Route.GPU, offer.models, tenants=offer.tenants)
 
     def serves(self, worker, tenant, model):
-        """The rule of S0-13, written again."""
+        """The rule for dedicated tenants, written again."""
         models, own = self.workers[worker]
         return model in models and (tenant in own if own else tenant not in self.dedicated)
 
@@ -124,11 +123,11 @@ class Simulation:
 @settings(max_examples=15 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TENANTS, DEDICATED, JOBS, WORKERS, st.integers(0, 4), st.integers(0, 20))
 def test_every_job_starts_when_the_forecast_says(bench, shares, dedicated, jobs, workers, running, passed):
-    """S0-13 too: shared workers never lease a dedicated tenant's job, workers with tenants only theirs."""
+    """Shared workers never lease a dedicated tenant's job; workers with tenants lease only theirs."""
     site = Site(f"t{next(NUMBERS)}", dedicated, workers)
     with emptied(bench, site):
         for number in dedicated:
-            open_tenants(bench.database).add(Tenant(site.tenant(number), is_dedicated=True))
+            TenantRegistry(bench.database).add(Tenant(site.tenant(number), is_dedicated=True))
         enqueue(bench, shares, site, jobs)
         real = Simulation(bench, site)
         busy = {number: end for number in range(min(running, len(workers))) if (end := real.lease(number))}
@@ -183,23 +182,23 @@ def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(benc
     live = LiveForecast(bench.reader, clock=lambda: 0.0)
     before = live.get()
     job = bench.queue.enqueue(make_ticket("initech", gpu_seconds=5))
-    assert before.arrive(to_arrival(job.tenant_id, job)).starts_in <= live.refresh().slots[job.id].starts_in
+    assert before.arrive(to_arrival(job)).starts_in <= live.refresh().slots[job.id].starts_in
     assert live.slot(job) == live.get().slots[job.id]
 
 
 def test_a_job_whose_worker_is_gone_waits_again_when_its_lease_has_ended(bench):
-    """S1-19: when a zone dies, its jobs are not shown as running until a worker returns."""
+    """When a zone dies, its jobs are not shown as running until a worker returns."""
     bench.queue.enqueue(make_ticket("acme", gpu_seconds=10))
     lease = bench.queue.lease(make_offer())
     bench.queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 2, 0.5))
     times = iter([0.0])  # of the start; by 1e6 s later no worker is expected any more
     live = LiveForecast(bench.reader, clock=lambda: next(times, 1e6))
     job = bench.reader.find(lease.job.tenant_id, lease.job.id)
-    assert (live.has_lost_worker(job), live.slot(job)) == (False, None)
+    assert live.slot(job) is None
     bench.clocks.pass_time(3600)
     live.refresh()
-    assert (live.has_lost_worker(job), live.slot(job).position) == (True, 1)
+    assert live.slot(job).position == 1
     assert live.eta_seconds(job, job.created_at + 3600) is None, "no worker is alive"
     again = bench.queue.lease(make_offer())
     live.refresh()
-    assert not live.has_lost_worker(again.job)
+    assert live.slot(again.job) is None

@@ -46,7 +46,7 @@ def draw(channels=12, length=2):
     return torch.randn(1, channels, length, 3, 5).contiguous(memory_format=torch.channels_last_3d)
 
 
-@pytest.mark.parametrize("border", [Border(), Border(before=2, side=1)])
+@pytest.mark.parametrize("border", [Border(), Border(before=2, side=1), Border(before=1, after=2)])
 @pytest.mark.parametrize("epsilon", [None, 1e-8])
 @pytest.mark.parametrize("is_active", [True, False])
 def test_the_activation_kernel_matches_the_reference(border, epsilon, is_active):

@@ -1,11 +1,18 @@
-"""The history of the service on both databases, written with the end of each job (S2-63)."""
+"""The history of the service on both databases, written with the end of each job."""
 
 import pytest
 
 from filmgate.jobs import Failure, Reason, Route, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.device_history import DeviceHistory, DevicePeriod, DeviceSeconds
-from filmgate.scheduling.history import COARSE_SECONDS, FINE_SECONDS, KEEP_SECONDS, History, Window
+from filmgate.scheduling.history import (
+    COARSE_SECONDS,
+    FINE_SECONDS,
+    KEEP_SECONDS,
+    DevicePeriod,
+    DeviceSeconds,
+    History,
+    Window,
+)
 from filmgate.scheduling.records import JobFilter
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.contract.conftest import NOON
@@ -86,8 +93,8 @@ def beat(registry, seconds, number=1):
 
 
 def test_heartbeats_add_what_has_passed_to_the_interval_in_which_it_passed(bench, clocks):
-    """Issue 20: GPU busy and idle between clips of a range."""
-    registry, devices = WorkerRegistry(bench.database), DeviceHistory(bench.database)
+    """GPU busy and idle between clips of a range."""
+    registry, history = WorkerRegistry(bench.database), History(bench.database)
     begin = int(clocks.wall // COARSE_SECONDS) * COARSE_SECONDS
     clocks.pass_time(begin + COARSE_SECONDS + 60 - clocks.wall)  # a minute after a full hour
     hour = begin + COARSE_SECONDS
@@ -99,28 +106,28 @@ def test_heartbeats_add_what_has_passed_to_the_interval_in_which_it_passed(bench
     clocks.pass_time(600)  # the database was away for two intervals
     beat(registry, DeviceSeconds(180.0, 660.0, 2.0, 4))
     read = Window(hour, hour + COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS)
-    assert devices.read(read) == [
+    assert history.read_devices(read) == [
         DevicePeriod(hour, DeviceSeconds(180.0, 90.0, 2.0, 4)),
         DevicePeriod(hour + 300, DeviceSeconds(0.0, 300.0)),
         DevicePeriod(hour + 600, DeviceSeconds(0.0, 300.0)),
     ]
-    (whole,) = devices.read(Window(hour, hour + COARSE_SECONDS, 0, COARSE_SECONDS))
+    (whole,) = history.read_devices(Window(hour, hour + COARSE_SECONDS, 0, COARSE_SECONDS))
     assert whole == DevicePeriod(hour, DeviceSeconds(180.0, 690.0, 2.0, 4))
 
 
 def test_a_worker_that_starts_again_counts_from_zero(bench, clocks):
-    devices, worker = DeviceHistory(bench.database), DeviceSeconds(100.0, 20.0)
+    history, worker = History(bench.database), DeviceSeconds(100.0, 20.0)
     beat(WorkerRegistry(bench.database), worker)
     clocks.pass_time(400)
     again = WorkerRegistry(bench.database)  # of a new process with the same name
     beat(again, DeviceSeconds(10.0, 20.0))
     beat(again, DeviceSeconds(1.0, 0.0))
     window = Window.around(clocks.wall - 2000, clocks.wall + 1, 0, clocks.wall)
-    (found,) = devices.read(window)
+    (found,) = history.read_devices(window)
     assert (found.seconds.busy, found.seconds.idle) == pytest.approx((111.0, 40.0))
     clocks.pass_time(KEEP_SECONDS[COARSE_SECONDS] + 7200)
-    History(bench.database).delete_old()
-    assert devices.read(window) == []
+    history.delete_old()
+    assert history.read_devices(window) == []
 
 
 def test_jobs_are_found_by_the_digest_of_their_prompt_within_one_tenant(queue, reader):

@@ -1,4 +1,4 @@
-"""The kernels compile for every generation that may use them, without a GPU (S4-17).
+"""The kernels compile for every generation that may use them, without a GPU.
 
 The interpreter accepts code that the compiler rejects.
 """
@@ -14,8 +14,8 @@ from importlib import import_module
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
-NUMBERS |= {"rows_per_moment", "tokens", "text_tokens", "rounds"}
+NUMBERS = {"length", "height", "width", "zoom", "programs", "count", "size", "columns", "channel_step"}
+NUMBERS |= {"frame_step", "rows_per_moment", "tokens", "text_tokens", "rounds"}
 HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
 # Of the denoiser: bfloat16, except their tables.

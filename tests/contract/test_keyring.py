@@ -6,9 +6,8 @@ import pytest
 
 from filmgate.errors import KeyRefused, KeyringUnavailable
 from filmgate.jobs import TenantId
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.keys.files import FileKeyring
-from filmgate.store.keys.sealing import Sealer
 from tests.aws import client, create_keys
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")

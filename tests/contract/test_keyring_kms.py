@@ -12,7 +12,7 @@ from filmgate.jobs import JobState, TenantId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings, StoreSettings
 from filmgate.store.keys import open_keyring
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.kms import KmsKeyring, key_template
 from tests.aws import client, create_keys
 from tests.proxy import Proxy, kms_error

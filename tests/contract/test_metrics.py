@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Route, RouteReason, Routing, TenantId, WorkerId
-from filmgate.providers.breaker import Breaker
+from filmgate.providers.breaker import Breaker, BreakerCollector
 from filmgate.providers.circuit import Outcome, Signal
-from filmgate.providers.metrics import BreakerCollector
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, record_start
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
@@ -49,7 +48,7 @@ def values(text, name):
 
 
 def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue, reader, clocks):
-    """S2-53, S2-61, S2-62: latency, errors and cost by model, version, route and tenant."""
+    """Latency, errors and cost by model, version, route and tenant."""
     status = WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",))
     offer = make_offer(versions={"flipbook": "ab12" * 16})
     queue.enqueue(make_ticket())
@@ -81,7 +80,7 @@ def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue,
 
 
 def test_the_buckets_of_a_scrape_name_a_trace(queue, reader, clocks):
-    """S0-70: from a slow bucket to the trace of a job in it. Only OpenMetrics has exemplars."""
+    """From a slow bucket to the trace of a job in it. Only OpenMetrics has exemplars."""
     for wait in (4, 40):
         queue.enqueue(make_ticket())
         clocks.pass_time(wait)
@@ -99,7 +98,7 @@ def test_the_buckets_of_a_scrape_name_a_trace(queue, reader, clocks):
 
 
 def test_a_stage_that_a_job_did_not_have_is_not_observed(queue, reader, clocks):
-    """S2-57: a job that loaded no model is no observation of zero seconds."""
+    """A job that loaded no model is no observation of zero seconds."""
     queue.enqueue(make_ticket())
     queue.complete(queue.lease(make_offer()), RESULT)
     stages = {labels[2] for labels in values(scrape(reader, clocks), "filmgate_stage_seconds_count")}
@@ -107,7 +106,7 @@ def test_a_stage_that_a_job_did_not_have_is_not_observed(queue, reader, clocks):
 
 
 def test_loads_and_cold_starts_of_workers_are_observed(bench, reader, clocks):
-    """S0-15, S2-57, S2-58: real observations, which outlive the worker."""
+    """Real observations, which outlive the worker."""
     record_start(bench.database, MODEL_LOAD, "flipbook", "ab12" * 16, 7.0)
     record_start(bench.database, COLD_START, "flipbook", "ab12" * 16, 40.0)
     text = scrape(reader, clocks)
@@ -117,7 +116,7 @@ def test_loads_and_cold_starts_of_workers_are_observed(bench, reader, clocks):
 
 
 def test_own_and_managed_latency_are_apart_and_a_provider_is_paid_its_price(queue, reader, clocks):
-    """S0-67, S2-61: p99 of one route says nothing about the other."""
+    """p99 of one route says nothing about the other."""
     routing = Routing(RouteReason.DEADLINE, provider="fake", offer="veo-9", usd=0.4)
     queue.enqueue(replace(make_ticket(), route=Route.MANAGED, routing=routing))
     managed = Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED)
@@ -139,7 +138,6 @@ def test_with_many_tenants_the_histograms_have_no_tenant(queue, reader, clocks):
 
 
 def test_the_phase_of_a_breaker_is_exported(bench):
-    """S2-60."""
     breaker = Breaker(bench.database, "bedrock", RoutingSettings(failures_to_open=1))
     registry = CollectorRegistry()
     registry.register(BreakerCollector(bench.database))

@@ -20,8 +20,8 @@ from filmgate.pipeline.encode.encoder import (
     EncodeOptions,
     check_pixel_format,
     encoder_format,
+    to_video_frame,
 )
-from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.stills import StillPaths, Stills
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt

@@ -12,10 +12,9 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from filmgate.aws.deployment import TENANT_TAG, Deployment, TenantScope
+from filmgate.aws.deployment import TENANT_TAG, Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
 from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.errors import StoreForbidden

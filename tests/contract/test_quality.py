@@ -1,4 +1,4 @@
-"""Quality levels in the pipeline: which passes run, and that no clip sees those of another."""
+"""Quality levels in the pipeline: which passes run, and that a clip never uses the passes of another."""
 
 from types import SimpleNamespace
 

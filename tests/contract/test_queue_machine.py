@@ -23,7 +23,7 @@ from filmgate.jobs import Failure, Idempotency, JobId, JobState, Lease, Reason, 
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.conftest import FUZZ
 from tests.contract.conftest import Clocks

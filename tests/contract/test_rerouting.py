@@ -91,7 +91,7 @@ def test_running_ended_and_unknown_jobs_are_left_alone(queue, reader):
 
 
 def test_a_job_that_lost_its_worker_moves_and_its_old_worker_gets_lease_lost(bench, queue, reader):
-    """S1-37. The same as a lease to another GPU worker: the fence keeps the old worker out."""
+    """The same as a lease to another GPU worker: the fence keeps the old worker out."""
     job = queue.enqueue(make_ticket())
     old = queue.lease(make_offer())
     queue.heartbeat(old, Progress(Stage.DENOISE, 1, 4, 0.25))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
-from filmgate.pipeline.denoise.schedule import steps_without_waiting
+from filmgate.pipeline.denoise.denoise import steps_without_waiting
 
 
 def run(scheduler, steps):

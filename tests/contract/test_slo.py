@@ -1,4 +1,4 @@
-"""Counts of late jobs on both databases, written with the end of each job (S0-5, S0-68)."""
+"""Counts of late jobs on both databases, written with the end of each job."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import Settings
 from filmgate.slo.counts import KEEP_SECONDS, delete_old, read_since
 from filmgate.slo.report import SloReport
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import PartialObjective, Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME = TenantId("acme")
@@ -47,7 +47,7 @@ def test_counts_outlive_the_jobs_and_the_totals_their_intervals(bench, queue, re
 
 
 def test_a_job_keeps_its_class_and_target_and_is_counted_with_them(bench, queue, reader, clocks):
-    """S0-5: also when the settings have changed since."""
+    """Also when the settings have changed since."""
     ticket = replace(make_ticket(slo_seconds=10.0), slo_class="short", slo_target=0.8)
     job = queue.enqueue(ticket)
     found = reader.find(ACME, job.id)
@@ -64,7 +64,7 @@ def test_a_job_keeps_its_class_and_target_and_is_counted_with_them(bench, queue,
 
 
 def test_the_report_by_tenant_has_the_objective_of_the_tenant(bench, queue, clocks):
-    open_tenants(bench.database).add(Tenant(ACME, objective=PartialObjective(20.0, 0.99)))
+    TenantRegistry(bench.database).add(Tenant(ACME, objective=PartialObjective(20.0, 0.99)))
     run(queue, clocks, 5)
     report = SloReport(bench.database, Settings())
     assert [one.objective_seconds for one in report.read(is_by_tenant=True)] == [20.0]

@@ -10,13 +10,13 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Phase
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling.base import Move
-from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.settings import RoutingSettings
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.fake_provider import MODEL, FakeProvider
 from tests.tickets import make_offer, make_ticket
 
@@ -37,7 +37,7 @@ class Scene:
         quotes = ProviderQuotes(self.provider, self.breaker, clock=lambda: bench.clocks.steady)
         self.router = Router(quotes, SETTINGS)
         self.workers = WorkerRegistry(bench.database)
-        self.tenants = open_tenants(bench.database)
+        self.tenants = TenantRegistry(bench.database)
         self.tenants.add(Tenant(ACME, managed=ALLOWED))
         self.spiller = self.open_spiller()
 
@@ -148,7 +148,7 @@ def test_running_jobs_do_not_move(scene):
 
 
 def test_a_job_that_lost_its_worker_moves_when_no_other_can_take_it(scene):
-    """S1-37: a zone without GPUs hands its interrupted jobs to the other zone."""
+    """A zone without GPUs hands its interrupted jobs to the other zone."""
     jobs = scene.enqueue(2, gpu_seconds=1.0)
     scene.bench.queue.lease(make_offer())
     assert scene.spill(MANAGED) == 1, "the lease has not ended"

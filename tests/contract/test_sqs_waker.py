@@ -17,10 +17,10 @@ from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, TenantId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.claims import ReadyJob
 from filmgate.scheduling.wakers.sqs_queues import SqsQueue, from_body, to_body
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.telemetry.periodic import Periodic
 from tests.sqs_pair import SqsPair

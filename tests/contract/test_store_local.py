@@ -7,7 +7,7 @@ import pytest
 from filmgate.errors import LinkInvalid, ObjectCorrupt, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LINK_PREFIX, LocalStore
 

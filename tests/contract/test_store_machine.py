@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from filmgate.errors import ObjectCorrupt, ObjectNotFound
 from filmgate.jobs import JobId, TenantId
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from tests.conftest import FUZZ

@@ -17,7 +17,7 @@ from filmgate.jobs import Reason, TenantId, new_job_id
 from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName
 from filmgate.store.s3.multipart import PARALLEL_PARTS, PART_BYTES
 from filmgate.store.s3.store import S3Store, open_s3_store
-from filmgate.telemetry.throttles import THROTTLE_COUNTER
+from filmgate.telemetry.metrics import THROTTLE_COUNTER
 from tests.aws import CREDENTIALS, REGION
 from tests.proxy import LinkGuard, Proxy, s3_error
 from tests.waiting import wait_until
@@ -269,7 +269,7 @@ def test_every_s3_error_has_its_own_error_and_reason(far, proxy, error, kind, me
 
 
 def test_every_throttled_attempt_is_counted(far, proxy):
-    """S2-60: also those that boto3 repeats."""
+    """Also those that boto3 repeats."""
     before = THROTTLE_COUNTER.labels("s3")._value.get()
     proxy.fail(r"^PUT ", **s3_error("SlowDown", 503))
     with pytest.raises(StoreUnavailable):

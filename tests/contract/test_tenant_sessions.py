@@ -1,4 +1,4 @@
-"""S0-50, S0-51: objects and keys are touched in sessions with the tenant's tag, under by-tag policies."""
+"""Objects and keys are touched in sessions with the tenant's tag, under by-tag policies."""
 
 import json
 import subprocess
@@ -12,10 +12,9 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from filmgate.aws.clients import Endpoint, open_s3
-from filmgate.aws.deployment import TENANT_TAG, Deployment, TenantScope
+from filmgate.aws.deployment import TENANT_TAG, Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
 from filmgate.aws.resource_policies import tenant_trust
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.statements import allow, policy_document
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context

@@ -8,9 +8,9 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Scope, Tenant
 from filmgate.tenants.local import ensure_local_tenant
+from filmgate.tenants.registry import TenantRegistry
 
 ACME = Tenant(
     id=TenantId("acme"),
@@ -31,7 +31,7 @@ def database(database_url):
 
 @pytest.fixture
 def registry(database):
-    return open_tenants(database)
+    return TenantRegistry(database)
 
 
 def test_a_key_identifies_its_tenant_with_all_fields(registry):
@@ -122,7 +122,7 @@ def test_older_keys_stay_valid_during_the_overlap(database_url):
     now = 1000.0
     database = Database(database_url, clock=lambda: now)
     migrate(database)
-    registry = open_tenants(database)
+    registry = TenantRegistry(database)
     first = registry.add(Tenant(TenantId("acme"))).secret
     second = registry.rotate(TenantId("acme"), overlap_seconds=60).secret
     now += 59

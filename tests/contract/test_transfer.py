@@ -14,8 +14,7 @@ from filmgate.errors import Cancelled, DecodeError, OutOfMemory, WriteError
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
-from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.rings import FLAG_BYTES, Rings
+from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, carry_overlapped, carry_plain
 from filmgate.pipeline.transfer.streams import SyncStreams, open_streams
 from tests.waiting import wait_until
 

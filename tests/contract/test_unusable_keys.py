@@ -1,4 +1,4 @@
-"""A tenant's key that cannot be used delays the jobs of that tenant and nothing else."""
+"""If a tenant's key cannot be used, only the jobs of that tenant wait."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from filmgate.database.engine import Database
 from filmgate.jobs import JobState, Reason, TenantId
 from filmgate.scheduling import open_queue, open_reader
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import RESULT, make_offer, make_ticket
 

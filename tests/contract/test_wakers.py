@@ -10,7 +10,7 @@ from filmgate.jobs import Failure, Reason
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_offer, make_ticket
 from tests.waiting import wait_until

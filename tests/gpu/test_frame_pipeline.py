@@ -13,8 +13,7 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
-from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.rings import FLAG_BYTES, Rings
+from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, carry_overlapped, carry_plain
 from filmgate.pipeline.transfer.streams import open_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

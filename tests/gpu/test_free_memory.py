@@ -12,7 +12,7 @@ import torch
 
 from filmgate.jobs import JobId, TenantId, VideoSpec
 from filmgate.pipeline.canary import read_luma
-from filmgate.pipeline.free_memory import DeviceMemory, held_free_memory, overwrite_free_memory
+from filmgate.pipeline.wipe import DeviceMemory, held_free_memory, overwrite_free_memory
 from filmgate.settings import PipelineSettings
 from filmgate.worker import gpu_runner
 from filmgate.worker.base import ClipSource, RenderTask

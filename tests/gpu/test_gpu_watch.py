@@ -1,4 +1,4 @@
-"""A GPU one can trust: NVML's readings, the canary and no silent CPU, on the real driver and a real GPU.
+"""GPU health: NVML's readings, the canary, and no silent fallback to the CPU, on a real GPU.
 
 Run it with `pytest tests/gpu --override-ini addopts=`. In CI, the driver's library is a stand-in.
 """
@@ -79,7 +79,6 @@ def is_within(value, low, high):
 
 
 def test_a_reading_of_the_real_library_is_plausible(gpu):
-    """S0-64, S1-49, S1-52 to S1-55, S2-56."""
     sample = gpu.read()
     free, total = torch.cuda.mem_get_info()
     assert sample.memory_total_bytes >= total > GIB
@@ -116,7 +115,7 @@ def test_a_reading_takes_milliseconds(gpu):
 
 
 def test_driver_cuda_torch_and_gpu_fit_together():
-    """S0-62: `doctor` and start-up say the same of a machine that works."""
+    """`doctor` and start-up say the same about a machine that works."""
     for model in read_gpus():
         found = [each.message for each in find_mismatches(model, read_torch_build(), find_facts(model))]
         assert found == []
@@ -141,7 +140,6 @@ def test_a_watched_runner_exports_its_gpu(runner, metrics):
 
 
 def test_the_load_of_a_model_is_a_real_observation(runner, loads):
-    """S2-57."""
     [(name, version, seconds)] = loads
     [card] = runner.cards()
     assert (name, version) == ("flipbook", card.version)
@@ -149,14 +147,13 @@ def test_the_load_of_a_model_is_a_real_observation(runner, loads):
 
 
 def test_the_canary_is_right_again_on_the_same_gpu(runner, metrics):
-    """S1-61."""
     runner.recheck()
     assert metrics.get_sample_value("filmgate_canary_difference_levels", {"model": "flipbook"}) < 2.0
 
 
 @pytest.mark.parametrize(("part", "bit"), [("transformer", 14), ("transformer", 0), ("vae", 6)])
 def test_a_single_flipped_bit_in_weights_on_the_gpu_is_noticed(runner, metrics, part, bit):
-    """S1-61: also a bit that no picture shows."""
+    """Also a bit that no picture shows."""
     model, _ = runner._loaded.get("flipbook")
     weights = next(getattr(model.pipe, part).parameters())
     assert weights.is_cuda
@@ -182,7 +179,7 @@ def test_arithmetic_that_is_wrong_is_noticed(runner):
 
 
 def test_a_clip_is_rendered_on_the_gpu_and_nowhere_else(runner):
-    """S0-63, S1-21: no silent CPU."""
+    """No silent fallback to the CPU."""
     assert choose_device("auto").type == "cuda"
     assert runner.device == torch.cuda.get_device_name()
     model, _ = runner._loaded.get("flipbook")

@@ -1,7 +1,10 @@
 """One server per module, and one fake Bedrock per module."""
 
+import sys
+
 import pytest
 
+from filmgate.cli import main
 from filmgate.providers import open_provider
 from tests.fake_bedrock import FakeBedrock
 from tests.local_site import site  # noqa: F401 - a fixture
@@ -19,6 +22,21 @@ def service(tmp_path_factory):
 def client(service):
     with service.client() as client:
         yield client
+
+
+@pytest.fixture
+def run_command(tmp_path, monkeypatch, capsys):
+    """Runs `filmgate ARGUMENTS` in this process and an empty folder; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["filmgate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture(scope="module")

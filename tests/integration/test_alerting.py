@@ -1,9 +1,8 @@
-"""Once live: Prometheus scrapes a real server and worker, and Alertmanager delivers (S0-68, S1-16)."""
+"""Prometheus scrapes a real server and worker, and Alertmanager delivers the alert."""
 
 import json
 import os
 import re
-import socket
 import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ import pytest
 from filmgate.slo.rules import INTERVAL, rules_file
 from tests.forks import start_process
 from tests.prometheus import find_program
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +58,6 @@ class Receiver:
         while (alert := self.alerts.get(timeout=90))["labels"]["alertname"] != name:
             continue
         return alert
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The audit log through the API and the command line (S0-57, DESIGN section 7)."""
+"""The audit log through the API and the command line."""
 
 import hashlib
 import json

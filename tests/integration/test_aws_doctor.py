@@ -27,8 +27,7 @@ def proxy(aws_url, monkeypatch):
 
 
 def findings(settings, tenant_id=LOCAL):
-    settings = Settings(store=settings)
-    found = [*doctor._store(settings, tenant_id), *doctor._keyring(settings, tenant_id)]
+    found = doctor.examine_store(Settings(store=settings), tenant_id)
     return {finding.subject: (str(finding.verdict), finding.message, finding.remedy) for finding in found}
 
 
@@ -162,7 +161,7 @@ def test_without_boto3_the_remedy_is_to_install_it(monkeypatch, cloud):
 
 
 def test_the_command_prints_one_line_per_check_and_fails_if_one_fails(cloud, monkeypatch):
-    monkeypatch.setattr(doctor, "EXAMINERS", (doctor._store, doctor._keyring))
+    monkeypatch.setattr(doctor, "examine", doctor.examine_store)
     for name, value in cloud.environ().items():
         monkeypatch.setenv(name, value)
     healthy = CliRunner().invoke(app, ["doctor", "--json"])

@@ -1,4 +1,4 @@
-"""`filmgate bench service` against a real server and a worker (S2-6, S2-68)."""
+"""`filmgate bench service` against a real server and a worker."""
 
 import threading
 

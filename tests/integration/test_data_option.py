@@ -1,29 +1,12 @@
 """Every command that uses data takes --data, says where it looked, and creates no data folder."""
 
-import sys
-
 import pytest
 import typer
 
-from filmgate.cli import app, main
+from filmgate.cli import app
 from filmgate.database import open_database
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["filmgate", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return run
-
 
 # Commands that need a data folder, with arguments that are valid otherwise.
 NEEDS_FOLDER = {
@@ -80,8 +63,8 @@ def test_every_command_with_a_data_folder_is_tested_here():
 
 
 @pytest.mark.parametrize("command", NEEDS_FOLDER)
-def test_a_missing_data_folder_is_an_error_and_is_not_created(run, tmp_path, command):
-    code, out, err = run(*command.split(), *NEEDS_FOLDER[command], "--data", "elsewhere")
+def test_a_missing_data_folder_is_an_error_and_is_not_created(run_command, tmp_path, command):
+    code, out, err = run_command(*command.split(), *NEEDS_FOLDER[command], "--data", "elsewhere")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"error: --data: there is no data folder {tmp_path / 'elsewhere'}; ")
     assert any(word in err for word in ("--data, set FILMGATE_DATA", "`mkdir`"))
@@ -89,33 +72,33 @@ def test_a_missing_data_folder_is_an_error_and_is_not_created(run, tmp_path, com
 
 
 @pytest.mark.parametrize("command", NEEDS_NONE)
-def test_a_command_that_needs_no_data_folder_does_not_create_it(run, tmp_path, command):
+def test_a_command_that_needs_no_data_folder_does_not_create_it(run_command, tmp_path, command):
     arguments, expected = NEEDS_NONE[command]
-    code, _, err = run(*command.split(), *arguments, "--data", "elsewhere")
+    code, _, err = run_command(*command.split(), *arguments, "--data", "elsewhere")
     assert code == expected, err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", [("config",), ("models", "list")], ids=" ".join)
-def test_a_command_that_only_reads_says_that_the_folder_does_not_exist(run, tmp_path, command):
-    code, _, err = run(*command, "--data", "elsewhere")
+def test_a_command_that_only_reads_says_that_the_folder_does_not_exist(run_command, tmp_path, command):
+    code, _, err = run_command(*command, "--data", "elsewhere")
     assert code == 0
     assert err == f"data folder: {tmp_path / 'elsewhere'} (does not exist yet; `filmgate serve` creates it)\n"
 
 
-def test_a_service_on_postgresql_needs_no_data_folder(run, tmp_path, monkeypatch):
+def test_a_service_on_postgresql_needs_no_data_folder(run_command, tmp_path, monkeypatch):
     monkeypatch.setenv("FILMGATE_QUEUE__URL", "postgresql://127.0.0.1/filmgate")
-    code, _, err = run("config", "--data", "elsewhere")
+    code, _, err = run_command("config", "--data", "elsewhere")
     assert (code, err) == (0, f"data folder: {tmp_path / 'elsewhere'}\n")
 
 
-def test_the_given_folder_is_the_one_that_is_used(run, tmp_path):
+def test_the_given_folder_is_the_one_that_is_used(run_command, tmp_path):
     folder = tmp_path / "mine"
     open_database(QueueSettings(), folder).close()
     FileKeyring(folder / "keys").new_data_key("acme")
-    code, out, err = run("keys", "rewrap", "acme", "--data", "mine")
+    code, out, err = run_command("keys", "rewrap", "acme", "--data", "mine")
     assert (code, err) == (0, "database: mine/filmgate.db\n")
     assert out.startswith("0 prompts and 0 objects rewrapped")
-    _, out, _ = run("config", "--data", "mine", "--json")
+    _, out, _ = run_command("config", "--data", "mine", "--json")
     assert '"data": {"value": "mine", "source": "--data"}' in out
     assert not (tmp_path / "data").exists()

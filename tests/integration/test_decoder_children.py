@@ -26,7 +26,7 @@ def seen(tmp_path, monkeypatch):
 
 
 def test_image_decoders_inherit_no_secret(seen, picture):
-    data = clean_image(Upload("image", picture.read_bytes()), AdmissionSettings()).data
+    data = clean_image(Upload("image", picture.read_bytes()), AdmissionSettings())
     assert fit_image(data, Size(32, 32)).startswith(b"\x89PNG")
     assert SECRET not in seen.read_text()
     assert seen.read_text().count("PWD=") == 2

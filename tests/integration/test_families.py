@@ -16,7 +16,7 @@ from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise.denoise import denoise
 from filmgate.pipeline.loading.loader import image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt, encode_text
+from filmgate.pipeline.text.encode import Prompt, TextCache, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_latents_and_another_seed_does_not(model, n
 
 
 def latents_of(model, request, prompt="a red ball", control=None):
-    text = encode_text(model, Prompt(prompt, "", request.guidance))
+    text = encode_text(model, Prompt(prompt, "", request.guidance), TextCache(max_bytes=0))
     streams = open_streams(model.placement.device)
     return denoise(model, text, request, control or Control(), streams).latents
 

@@ -43,11 +43,13 @@ WRONG = {
     "tenant show nobody --data .": "no tenant is named nobody; run `filmgate tenant list`",
     "tenant set nobody --data .": "NAME: set at least one option; see `filmgate tenant set --help`",
     "tenant rotate nobody --overlap soon --data .": "'soon' is not a duration such as 30m, 24h or 7d",
-    "tenant delete nobody --data .": "stored would be unreadable for good; add --yes to confirm",
+    "tenant delete nobody --data .": "stored unreadable for good; add --yes to confirm",
     "keys rotate nobody --data .": "tenant nobody has no key yet; its first job creates one",
     "keys rewrap nobody --data .": "tenant nobody has no key yet; its first job creates one",
     "route video_x --data .": "JOB: tenant local has no job video_x; see --tenant",
-    "audit export -o exists.jsonl --data .": "cannot be created: File exists; an export overwrites no file",
+    "audit export -o exists.jsonl --data .": (
+        "cannot be created: File exists; an export does not overwrite a file"
+    ),
     "audit verify --file nosuch": "--file: nosuch cannot be read",
     "restore nosuch --data .": "SOURCE: nosuch is not a backup: manifest.json is missing",
     "plan video --model gpt-5": "--model: 'gpt-5' is not in the catalog; known: wan2.1-t2v-1.3b",

@@ -24,17 +24,14 @@ QUICK = ("--size", "64x64", "--frames", "5", "--steps", "2")
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Runs the command in this process, which imports torch only once; returns the exit code and stderr."""
+def run(run_command):
+    """Runs `filmgate generate`; returns the exit code and stderr."""
 
-    def generate_here(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["filmgate", "generate", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
+    def generate(*arguments):
+        code, _, errors = run_command("generate", *arguments)
+        return code, errors
 
-    return generate_here
+    return generate
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from filmgate.telemetry.logs import JsonFormatter
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
 from filmgate.worker.base import Latents, Step
 from filmgate.worker.gpu_runner import GpuRunner
-from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
+from filmgate.worker.gpu_watch import GpuWatch
 from filmgate.worker.health import WorkerHealth, WorkerTelemetry
 from filmgate.worker.metrics import WorkerMetrics
-from filmgate.worker.tracing import NoGpuHistory
+from filmgate.worker.tracing import GpuReadings
 from tests.local_site import FAST, Tapped
 from tests.nvml import UUID
 from tests.waiting import wait_until
@@ -77,7 +77,7 @@ def test_a_gpu_that_fails_in_the_middle_of_a_decode_loses_its_job_and_takes_no_o
     log_lines,
     fault,
 ):
-    """S1-31, S1-32, S1-54: the job runs again elsewhere, and the log names the GPU to replace."""
+    """The job runs again elsewhere, and the log names the GPU to replace."""
 
     def on_output(output, watch):
         if output == MID_DECODE:
@@ -128,12 +128,12 @@ def test_an_error_from_before_the_start_keeps_a_worker_from_starting(gpu, nvml):
 
 
 def test_heat_slows_the_gpu_and_stops_nothing(gpu, nvml):
-    """S1-55: throttling is visible, and no reason to stop."""
+    """Throttling is visible, and no reason to stop."""
     readings = GpuReadings(UUID)
     watch = GpuWatch(gpu, lambda error: pytest.fail(str(error)), readings)
     watch.check()
     assert watch.speed == 1.0
-    assert [reading.sm_clock_mhz for reading in readings.between(0, time.time())] == [1980]
+    assert [reading.sm_clock_hertz for reading in readings.between(0, time.time())] == [1980e6]
     nvml.set(clock_reasons=0x40, clock=990, temperature=91)
     watch.check()
     assert watch.speed == 0.5
@@ -152,10 +152,10 @@ def test_an_error_of_a_program_is_counted_and_stops_nothing(gpu, nvml):
 
 
 def test_a_worker_whose_canary_drifts_is_drained(site):
-    """S1-61: the canary is rendered for life, also when jobs wait."""
+    """The canary is rendered for life, also when jobs wait."""
 
     class Drifting(Tapped):
-        gpu, speed, gpu_status = NoGpuHistory(), 0.5, GpuStatus(True, 91.0)
+        gpu, speed, gpu_status = GpuReadings(), 0.5, GpuStatus(True, 91.0)
 
         def recheck(self):
             raise DeviceDrifted("the weights in memory have changed")

@@ -7,14 +7,14 @@ import pytest
 import sqlalchemy as sa
 
 from filmgate.database.engine import Database
+from filmgate.database.group_commit import GroupCommit
 from filmgate.database.migration import migrate
 from filmgate.database.schema import jobs
 from filmgate.errors import QuotaExceeded
 from filmgate.jobs import Idempotency, Share
 from filmgate.scheduling import open_queue
-from filmgate.scheduling.group_commit import GroupCommit
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 from tests.waiting import wait_until

@@ -1,28 +1,17 @@
 """`filmgate jobs` against a server."""
 
 import json
-import sys
 
 import pytest
 
-from filmgate.cli import main
 from tests.service import CLIP, THUMBNAIL
 
 
 @pytest.fixture
-def jobs(service, monkeypatch, capsys, tmp_path):
-    """Runs `filmgate jobs` in this process; returns exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        place = ("--url", service.url, "--data", str(service.settings.data))
-        monkeypatch.setattr(sys, "argv", ["filmgate", "jobs", *arguments, *place])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return run
+def jobs(service, run_command):
+    """Runs `filmgate jobs`; returns exit code, stdout and stderr."""
+    place = ("--url", service.url, "--data", str(service.settings.data))
+    return lambda *arguments: run_command("jobs", *arguments, *place)
 
 
 def test_a_video_is_listed_shown_watched_and_downloaded(service, client, jobs, tmp_path):

@@ -13,7 +13,7 @@ from filmgate.jobs import Idempotency, TenantId
 from filmgate.scheduling.rewrapping import PRUNE_SECONDS, Rewrapping
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.kms import KmsKeyring
 from tests.aws import client, create_keys

@@ -132,7 +132,7 @@ def test_many_jobs_wait_on_few_threads(managed_site, bedrock):
     jobs = [managed_site.enqueue(seed=number) for number in range(30)]
     with managed_site.worker(threads=3, max_jobs=30) as worker:
         wait_until(lambda: len(bedrock.paid) == 30)
-        assert worker.job_count == 30
+        assert len(worker._jobs) == 30
         names = [thread.name for thread in threading.enumerate() if thread.name.startswith("managed")]
         assert len(names) == 4, "three for calls, one for heartbeats"
         bedrock.finish()
@@ -146,7 +146,7 @@ def test_no_more_jobs_are_leased_than_the_provider_renders_at_once(managed_site,
         managed_site.enqueue(seed=number)
     with managed_site.worker(max_jobs=2) as worker:
         wait_until(lambda: bedrock.polls >= 10)  # by then the worker could have leased the other jobs
-        assert (worker.job_count, len(bedrock.paid)) == (2, 2)
+        assert (len(worker._jobs), len(bedrock.paid)) == (2, 2)
 
 
 class WokenQueue:

@@ -6,7 +6,7 @@ import pytest
 
 from filmgate.api import plan
 from filmgate.jobs import Route, WorkerId
-from filmgate.scheduling.device_history import DeviceSeconds
+from filmgate.scheduling.history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from filmgate.tenants.base import Scope
 
@@ -76,7 +76,7 @@ def test_operators_see_the_queue_the_workers_and_the_history(service, client, wo
 
 
 def test_operators_see_the_gpu_of_a_worker(service, client):
-    """S1-55: heat, memory and health, as the worker announces them."""
+    """Heat, memory and health, as the worker announces them."""
     registry = WorkerRegistry(service.services.queue._database)
     gpu = GpuStatus(is_healthy=True, temperature_celsius=88.0, memory_used_bytes=2**30)
     registry.heartbeat(
@@ -127,7 +127,7 @@ def test_a_plan_that_takes_too_long_is_stopped(client, monkeypatch):
 
 
 def test_operators_drain_a_worker_and_cancel_a_video_of_any_tenant(service, client):
-    """Issue 20: both are done from the page Queue."""
+    """Both are done from the page Queue."""
     hand = service.hand()
     hand.announce()
     with service.client(service.add_tenant("films")) as films:
@@ -163,7 +163,7 @@ def test_videos_are_listed_by_model_state_and_date(service, client):
 
 
 def test_usage_by_time_model_and_reason(service, client, worker):
-    """Issue 20: what the page Service shows for a range."""
+    """What the page Service shows for a range."""
     start = time.time() - 3600
     video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
     worker.make()
@@ -196,7 +196,7 @@ def test_usage_by_time_model_and_reason(service, client, worker):
 
 
 def test_busy_and_idle_devices_are_read_by_time(client, service):
-    """Issue 20: GPU busy and idle between clips, for a range."""
+    """GPU busy and idle between clips, for a range."""
     registry, start = WorkerRegistry(service.services.queue._database), time.time() - 3600
     for busy, gaps in ((0.0, 0), (30.0, 2)):
         seconds = DeviceSeconds(busy, busy / 3, 0.25 * gaps, gaps)

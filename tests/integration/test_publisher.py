@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from filmgate.api.views import warnings_of
+from filmgate.api.schemas import warnings_of
 from filmgate.errors import LeaseLost, StoreFull
 from filmgate.jobs import JobState, new_job_id
 from filmgate.models.cards import open_registry
+from filmgate.scheduling.base import AttemptResult
 from filmgate.store.base import CHECKPOINT_PART
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt
@@ -76,7 +77,9 @@ def render(site, heartbeat, store=None, check=lambda: None):
     turn = Device().admit()
     turn.check = check
     trace = WorkerTracing().begin(lease)
-    return Attempt(lease, heartbeat, turn, store or site.store, LOG, trace).render(CountedRunner())
+    attempt = Attempt(lease, heartbeat, turn, store or site.store, LOG, trace)
+    attempt.render(CountedRunner())
+    return attempt
 
 
 def heartbeat(check=lambda: None):
@@ -88,8 +91,9 @@ def lose_lease():
 
 
 def test_a_published_clip_frees_its_space(site):
-    rendering = render(site, heartbeat())
-    job = Publisher(site.queue, site.store, FAST).publish(rendering, LOG)
+    attempt = render(site, heartbeat())
+    result = AttemptResult(attempt.upload(FAST.store_retry_seconds), attempt.timer.seconds)
+    job = Publisher(site.queue, site.store).complete(attempt.lease, result, LOG)
     assert job.state is JobState.COMPLETED
     assert site.read(job, job.clip.part) == pattern_clip(job.spec, CHUNK_BYTES)
     assert CountedRunner.closed == 1
@@ -103,10 +107,9 @@ def test_a_clip_that_cannot_be_published_frees_its_space(site):
         def put(self, name, chunks, **options):
             raise StoreFull("full")
 
-    rendering = render(site, heartbeat(), FullStore())
-    settings = FAST.model_copy(update={"store_retry_seconds": 0.1})
+    attempt = render(site, heartbeat(), FullStore())
     with pytest.raises(StoreFull):
-        Publisher(site.queue, FullStore(), settings).publish(rendering, LOG)
+        attempt.upload(retry_seconds=0.1)
     assert CountedRunner.closed == 1
 
 
@@ -126,15 +129,14 @@ def test_an_attempt_that_ends_at_its_last_output_frees_the_clip(site):
 
 
 def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(site):
-    publisher = Publisher(site.queue, SlowStore(site.store), FAST)
-    rendering = render(site, heartbeat(check=lose_lease), SlowStore(site.store))
+    attempt = render(site, heartbeat(check=lose_lease), SlowStore(site.store))
     with pytest.raises(LeaseLost):
-        publisher.publish(rendering, LOG)
-    publisher.discard(rendering.lease)
+        attempt.upload(FAST.store_retry_seconds)
+    Publisher(site.queue, SlowStore(site.store)).discard(attempt.lease)
     for thread in threading.enumerate():
         if thread.name.startswith("early-upload"):
             thread.join(10)
-    assert site.parts(rendering.lease.job) == [CHECKPOINT_PART]
+    assert site.parts(attempt.lease.job) == [CHECKPOINT_PART]
 
 
 def test_a_job_says_that_memory_ran_out_and_its_clip_is_an_approximation(site):

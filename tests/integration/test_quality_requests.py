@@ -4,21 +4,8 @@ import pytest
 
 from filmgate.jobs import JobId, TenantId
 from filmgate.models.requests import VideoRequest, inherit
-from tests.service import running, settings_for
 
 LOCAL = TenantId("local")
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with running(settings_for(tmp_path_factory.mktemp("data"))) as service:
-        yield service
-
-
-@pytest.fixture
-def client(service):
-    with service.client() as client:
-        yield client
 
 
 def test_a_model_lists_its_levels_with_their_difference(client):

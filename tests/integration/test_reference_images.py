@@ -1,23 +1,8 @@
 """The image of a clip is used again: by another seed, by a remix. test_admission.py has its upload."""
 
-import pytest
-
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from filmgate.worker.attempt import find_source
 from tests.images import png
-from tests.service import running, settings_for
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with running(settings_for(tmp_path_factory.mktemp("site"))) as service:
-        yield service
-
-
-@pytest.fixture
-def client(service):
-    with service.client() as client:
-        yield client
 
 
 def create_from_image(client):
@@ -30,7 +15,7 @@ def read_image(service, video):
 
 
 def test_the_image_of_an_earlier_video_is_used_again(service, client):
-    """Issue 20: the same image with another seed. Each video has its own copy, deleted with it."""
+    """The same image with another seed. Each video has its own copy, deleted with it."""
     first = create_from_image(client)
     assert (first["source"], first["input_reference"]) == ("image", {"video_id": first["id"]})
     stored = read_image(service, first)

@@ -9,9 +9,9 @@ import torch
 
 from filmgate.pipeline import clip_writer, render
 from filmgate.pipeline.decode import causal
-from filmgate.pipeline.free_memory import DeviceMemory
 from filmgate.pipeline.loading.memory import collect_and_freeze
 from filmgate.pipeline.transfer.colour import Yuv420
+from filmgate.pipeline.wipe import DeviceMemory
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import ClipSource, Latents, Step
 from filmgate.worker.gpu_runner import GpuRunner

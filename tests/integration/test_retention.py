@@ -14,12 +14,12 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.telemetry.periodic import FailureCounter
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker import retention as retention_module
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.tickets import RESULT, make_offer, make_ticket
@@ -40,7 +40,7 @@ class Site:
         migrate(self.database)
         keys = DataKeys(FileKeyring(self.folder / "keys"))
         self.queue = open_queue(self.database, keys, QueueSettings(retention_seconds=RETENTION_SECONDS))
-        self.reader, self.tenants = open_reader(self.database, keys), open_tenants(self.database)
+        self.reader, self.tenants = open_reader(self.database, keys), TenantRegistry(self.database)
         self.store = LocalStore(self.folder / "objects", keys)
         for tenant_id in (ACME, GLOBEX):
             self.tenants.add(Tenant(id=tenant_id))

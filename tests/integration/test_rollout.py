@@ -14,10 +14,10 @@ from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Reason, TenantId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.commands import run_filmgate
 from tests.tickets import RESULT, make_offer, make_ticket
 
@@ -45,7 +45,7 @@ class Site:
         migration.migrate(self.database, OLDEST)
         keys = DataKeys(FileKeyring(folder / "keys"))
         self.queue = open_queue(self.database, keys, QueueSettings(backoff_seconds=0))
-        self.reader, self.tenants = open_reader(self.database, keys), open_tenants(self.database)
+        self.reader, self.tenants = open_reader(self.database, keys), TenantRegistry(self.database)
         self.key = self.tenants.add(Tenant(ACME)).secret
         self.completed = self.queue.enqueue(make_ticket())
         self.queue.complete(self.queue.lease(make_offer()), RESULT)

@@ -65,7 +65,7 @@ def test_the_version_is_the_digest_of_the_weights(runner, metrics):
 
 @pytest.mark.parametrize(("part", "bit"), [("transformer", 30), ("transformer", 0), ("vae", 22)])
 def test_a_single_flipped_bit_in_loaded_weights_is_noticed(runner, metrics, part, bit):
-    """S1-61: also a bit that no picture shows."""
+    """Also a bit that no picture shows."""
     model, _ = runner._loaded.get("tiny")
     weights, before = next(getattr(model.pipe, part).parameters()), count_canaries(metrics, "failed")
     flip(weights, bit)

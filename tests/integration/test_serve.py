@@ -51,7 +51,7 @@ def test_the_printed_examples_run(served):
 
 
 def test_server_and_worker_have_management_ports_of_their_own(served):
-    """S2-24: probes of both, without a key; the public port keeps asking for one."""
+    """Probes of both, without a key; the public port keeps asking for one."""
     served.wait_for_log(r'"message": "ready"')
     ports = re.findall(r'"the management port is open", "port": (\d+)', served.log.read_text())
     answers = [httpx.get(f"http://127.0.0.1:{port}/readyz") for port in ports]
@@ -197,7 +197,7 @@ def test_a_worker_that_cannot_start_is_reported_and_not_restarted_for_ever(
 
 
 def test_a_worker_whose_gpu_is_broken_is_not_restarted(tmp_path):
-    """S1-32: a restart would lease jobs for the same GPU again."""
+    """A restart would lease jobs for the same GPU again."""
     failures = []
     child = WorkerChild(tmp_path, [], failures.append)
     child._command = ["bash", "-c", "exit 3"]

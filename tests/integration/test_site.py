@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from filmgate.admission.accept import RequestContext
+from filmgate.audit.records import SYSTEM
 from filmgate.database.site import Site
 from filmgate.errors import Overloaded, SettingsError
 from filmgate.jobs import Idempotency, JobState, TenantId, new_trace_id
@@ -82,7 +83,7 @@ def test_two_hundred_concurrent_creates_are_accepted_only_up_to_the_promise(tmp_
     tenant = services.api.tenants.find(LOCAL_TENANT)
 
     def create(number):
-        context = RequestContext(tenant, Idempotency(f"body {number}"), new_trace_id())
+        context = RequestContext(tenant, Idempotency(f"body {number}"), new_trace_id(), SYSTEM)
         try:
             return services.api.admission.accept(context, VideoRequest(prompt="a red ball"))
         except Overloaded:

@@ -1,4 +1,4 @@
-"""`filmgate slo` and GET /v1/slo: the same report from the database alone (S0-5, S0-42)."""
+"""`filmgate slo` and GET /v1/slo: the same report from the database alone."""
 
 import json
 
@@ -15,7 +15,7 @@ from filmgate.settings import QueueSettings, Settings
 from filmgate.slo.counts import count_job
 from filmgate.slo.gpu_alerts import GpuMetrics
 from filmgate.slo.rules import rules_file
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.aws import client as aws_client
 from tests.prometheus import check_histories, firing
@@ -63,7 +63,7 @@ def test_only_operators_read_the_report(finished):
 
 
 def test_the_objective_of_a_tenant_counts_from_the_next_job_on(finished):
-    """S0-5: set over the API, stored with the job."""
+    """Set over the API, stored with the job."""
     with finished.client() as client, finished.client(finished.add_tenant("acme")) as acme:
         objective = {"seconds": 45, "target": 0.999}
         client.patch("/v1/tenants/acme", json={"objective": objective}).raise_for_status()
@@ -110,7 +110,7 @@ OUTAGES = {"two minutes": range(60, 62), "five minutes": range(125, 130)}
 
 
 def test_a_replay_of_an_outage_of_five_minutes_fires_the_hourly_alert_once(tmp_path):
-    """S0-68: through the counters of the database and the exporter; one of two minutes does not fire it.
+    """Through the counters of the database and the exporter; one of two minutes does not fire it.
 
     Four jobs a minute end in time, and all are late during an outage: 3.3 % and 8.3 % of an hour.
     """

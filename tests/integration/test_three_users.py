@@ -1,7 +1,6 @@
 """The first day of three users: a developer from Sora, a diffusers user and a platform engineer."""
 
 import json
-import sys
 import warnings
 
 import av
@@ -9,7 +8,6 @@ import httpx
 import openai
 import pytest
 
-from filmgate.cli import main
 from filmgate.client import Filmgate, RequestFailed
 from filmgate.models.names import shipped_folder
 from tests.server_process import ServerProcess
@@ -28,20 +26,6 @@ def served(tmp_path_factory):
     served.stop()
 
 
-@pytest.fixture
-def command(served, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["filmgate", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return run
-
-
 def test_a_developer_from_sora_changes_only_the_address(served):
     with warnings.catch_warnings(), openai.OpenAI(base_url=f"{served.url}/v1", api_key=served.key) as client:
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -54,30 +38,30 @@ def test_a_developer_from_sora_changes_only_the_address(served):
             client.videos.create(model="gpt-5", prompt="a cat")
 
 
-def test_a_diffusers_user_serves_a_folder_and_gets_a_clip(served, command, tmp_path):
+def test_a_diffusers_user_serves_a_folder_and_gets_a_clip(served, run_command, tmp_path):
     with Filmgate.local(served.folder / "data", served.url) as client:
         video = client.generate("a red ball", tmp_path / "clip.mp4", **SMALL)
     assert video.model == "miniature"
     with av.open(str(tmp_path / "clip.mp4")) as clip:
         assert len(list(clip.decode(video=0))) == 5
     place = ("--url", served.url, "--data", str(served.folder / "data"))
-    assert "completed" in command("jobs", "show", video.id, *place)[1]
+    assert "completed" in run_command("jobs", "show", video.id, *place)[1]
 
 
-def test_a_platform_engineer_finds_no_dead_end(served, command):
+def test_a_platform_engineer_finds_no_dead_end(served, run_command):
     data = ("--data", str(served.folder / "data"))
-    code, out, err = command("tenant", "add", "bank", *data)
+    code, out, err = run_command("tenant", "add", "bank", *data)
     assert (code, "database: " in err) == (0, True)
     with Filmgate(served.url, out.strip()) as bank:
         with pytest.raises(RequestFailed, match="filmgate worker --model flipbook") as caught:
             bank.create("a red ball", model="flipbook")
         assert caught.value.status == 503
-        command("tenant", "set", "bank", "--scopes", "read", *data)
+        run_command("tenant", "set", "bank", "--scopes", "read", *data)
         with pytest.raises(RequestFailed, match="does not have the scope generate"):
             bank.create("a red ball")
-        command("tenant", "rotate", "bank", "--overlap", "1h", *data)
+        run_command("tenant", "rotate", "bank", "--overlap", "1h", *data)
         assert bank.list().videos == ()
-    code, _, err = command("tenant", "list")
+    code, _, err = run_command("tenant", "list")
     assert (code, "there is no data folder" in err, "--data" in err) == (2, True, True)
     with httpx.Client(base_url=served.url, headers=served.headers) as admin:
         assert json.loads(admin.get("/v1/tenants/bank").text)["scopes"] == ["read"]

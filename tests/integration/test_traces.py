@@ -1,4 +1,4 @@
-"""S0-70, S0-56, S1-50: one trace from the client's request to the link, received by a real OTLP receiver.
+"""One trace from the client's request to the link, received by a real OTLP receiver.
 
 The first Filmgate fails on its own GPU, then a second Filmgate renders the job as its provider.
 """
@@ -14,11 +14,13 @@ from filmgate.jobs import JobId, ManagedPolicy, Route, RouteReason, Routing, Sta
 from filmgate.providers import open_provider
 from filmgate.scheduling.base import Move
 from filmgate.settings import TraceSettings
+from filmgate.telemetry.nvml import GpuSample
 from filmgate.telemetry.tracing import open_tracer
 from filmgate.worker.base import Step
+from filmgate.worker.health import WorkerTelemetry
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
-from filmgate.worker.tracing import GpuSample, WorkerTracing
+from filmgate.worker.tracing import WorkerTracing
 from filmgate.worker_process import WorkerServices, build_managed_worker
 from tests.local_site import Tapped
 from tests.otlp_receiver import otlp_receiver
@@ -39,10 +41,10 @@ class BusyGpu:
 
     def between(self, start, stop):
         return [
-            GpuSample(start, utilization=40.0, sm_clock_mhz=1800, temperature_celsius=60, power_watts=300,
-                      memory_bytes=8 << 30),
-            GpuSample(stop, utilization=60.0, sm_clock_mhz=1600, temperature_celsius=70, power_watts=500,
-                      memory_bytes=9 << 30),
+            GpuSample(utilization=0.4, sm_clock_hertz=1.8e9, temperature_celsius=60, power_watts=300,
+                      memory_used_bytes=8 << 30),
+            GpuSample(utilization=0.6, sm_clock_hertz=1.6e9, temperature_celsius=70, power_watts=500,
+                      memory_used_bytes=9 << 30),
         ]  # fmt: skip
 
 
@@ -73,7 +75,8 @@ class Site:
         tracing = WorkerTracing(self.tracer, "i-0abc", BusyGpu())
         with tracing.start_up.phase("model download"):  # as `filmgate worker` does
             parts = {"queue": self.services.queue, "store": self.services.store, "settings": QUICK}
-        with self._in_thread(Worker(WorkerId("gpu-1"), runner, **parts, tracing=tracing)):
+        telemetry = WorkerTelemetry(tracing=tracing)
+        with self._in_thread(Worker(WorkerId("gpu-1"), runner, **parts, telemetry=telemetry)):
             yield
 
     @contextmanager

@@ -1,12 +1,10 @@
 """Every command and snippet of the tutorial and of the runnable how-to pages runs, or says why it cannot."""
 
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
-from filmgate.cli import main
 from filmgate.database import open_database
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
@@ -20,28 +18,24 @@ SMALL = ["--size", "64x64", "--frames", "5", "--steps", "1"]
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(run_command):
     """Runs a block of a page in an empty folder; a clip is as small as the model allows."""
-    monkeypatch.chdir(tmp_path)
 
-    def run_command(line):
+    def run_line(line):
         words = shlex.split(line)
         if words[1] == "generate":
             words = words[: words.index("--size")] if "--size" in words else words
             words += SMALL
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        assert ended.value.code in (0, None), f"{line}: {printed.err}"
-        return printed.out
+        code, printed, errors = run_command(*words[1:])
+        assert code in (0, None), f"{line}: {errors}"
+        return printed
 
     def run_block(block):
         if block.language == "python":
             small = block.text.replace("seconds=1", 'size="64x64", frames=5, steps=1')
             exec(compile(small, "tutorial", "exec"), {})
             return ""
-        return "".join(run_command(line) for line in block.text.splitlines())
+        return "".join(run_line(line) for line in block.text.splitlines())
 
     return run_block
 

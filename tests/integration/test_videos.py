@@ -331,7 +331,7 @@ def test_models_are_listed_with_the_limits_that_admission_enforces(client):
 
 
 def test_a_video_whose_worker_died_is_queued_again_and_says_that_it_waits(tmp_path, monkeypatch):
-    """S1-19: also while no worker of the installation is left to take the job."""
+    """Also while no worker of the installation is left to take the job."""
     with running(settings_for(tmp_path, queue__lease_seconds=1)) as service, service.client() as client:
         video = create(client)
         monkeypatch.setattr(service.services.forecast, "_started_at", time.monotonic() - TIMEOUT_SECONDS)

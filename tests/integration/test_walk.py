@@ -25,19 +25,24 @@ def walks(tmp_path_factory):
     runner.check = lambda: None  # a worker checks its runner at start, not per job
     data = tmp_path_factory.mktemp("walk")
     with recorded_walk() as walk, running(settings_for(data)) as service, service.client() as client:
-        walk.take()
-        body = {"prompt": "a red ball", "model": "flipbook", "size": "64x64", "seconds": 0.5, "steps": 2}
-        video_id = client.post("/v1/videos", json=body).json()["id"]
-        create = walk.take()
         queue, store = service.services.queue, service.services.store
-        has_completed = threading.Event()
+        is_ready, is_created, has_completed = (threading.Event() for _ in range(3))
+        queue.lease = _after(queue.lease, is_ready.set, is_created.wait)
         queue.complete = _then(queue.complete, has_completed.set)
         worker = Worker(WorkerId("walk"), runner, queue, store, WorkerSettings())
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
+            wait_until(is_ready.is_set)
+            walk.take()
+            body = {"prompt": "a red ball", "model": "flipbook", "size": "64x64", "seconds": 0.5, "steps": 2}
+            video_id = client.post("/v1/videos", json=body).json()["id"]
+            wait_until(lambda: walk.has("EdgeProtocol.on_response_complete"))
+            create = walk.take()
+            is_created.set()
             wait_until(has_completed.is_set)
         finally:
+            is_created.set()
             worker.drain()
             thread.join()
         # The server closes idle connections meanwhile.
@@ -55,6 +60,17 @@ def _then(function, signal):
         result = function(*arguments)
         signal()
         return result
+
+    return call
+
+
+def _after(function, *signals):
+    """The function, after signals: a running worker leases when the create is recorded."""
+
+    def call(*arguments):
+        for signal in signals:
+            signal()
+        return function(*arguments)
 
     return call
 

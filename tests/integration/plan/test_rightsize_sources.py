@@ -39,7 +39,7 @@ def put(cloudwatch, namespace, metric, dimensions, value):
 
 
 def test_an_idle_endpoint_is_too_big_and_the_refusals_of_smaller_machines_are_shown(aws_url):
-    """S2-36, S2-37: GPUUtilization of 15 % in /aws/sagemaker/Endpoints; g4dn and inf2 have an answer."""
+    """GPUUtilization of 15 % in /aws/sagemaker/Endpoints; g4dn and inf2 have an answer."""
     cloudwatch, source = client("cloudwatch", aws_url), MetricSource.parse("sagemaker:clips/blue")
     for metric, value in (("GPUUtilization", 15.0), ("GPUMemoryUtilization", 40.0)):
         put(cloudwatch, source.namespace, metric, source.dimensions, value)
@@ -103,7 +103,7 @@ def prometheus(series, status=200):
 
 
 def test_activity_from_the_dcgm_exporter_decides():
-    """S1-22, S1-33, S2-66: DRAM 90 % active is a load, whatever the utilisation says."""
+    """DRAM 90 % active is a load, whatever the utilisation says."""
     series = {
         "DCGM_FI_DEV_GPU_UTIL": [30, 31, 32],
         "DCGM_FI_DEV_FB_USED": [8192, 9000, "NaN"],
@@ -119,7 +119,6 @@ def test_activity_from_the_dcgm_exporter_decides():
 
 
 def test_the_metrics_of_our_own_workers_come_first():
-    """S2-66."""
     series = {"filmgate_gpu_utilization_ratio": [0.5], "DCGM_FI_DEV_GPU_UTIL": [90]}
     with prometheus(series) as url:
         assert read_prometheus(url, "", NOW.timestamp()).gpu_share == (0.5,)
