@@ -18,8 +18,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.http_load import Connection, Target, creates_per_second
-from benchmarks.processes import cpu_seconds, resident_bytes, started_endpoint
-from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from benchmarks.processes import cpu_seconds, resident_bytes, started_server
+from benchmarks.report import Figures, JsonFlag, print_report, run
 from tests.server_process import COMMAND, ServerProcess
 
 WATCHED_JOBS = 20
@@ -57,14 +57,14 @@ def main(
     """Create videos at Filmgate and at a bare endpoint, in turns."""
     plan = Plan(creates, rounds, soak, watchers)
     results, ratios = measure(plan)
-    print_report(make_report("api", asdict(plan), results, ratios), is_json=is_json)
+    print_report("api", asdict(plan), results, ratios, is_json=is_json)
 
 
 def measure(plan: Plan) -> tuple[Figures, Figures]:
     """Values and ratios of all three measurements."""
     with TemporaryDirectory() as folder, filmgate_server(Path(folder) / "filmgate") as filmgate:
-        with started_endpoint("benchmarks.bare_endpoint", f"{folder}/bare.db") as endpoint:
-            bare = Server(Target(endpoint.port), endpoint.pid)
+        with started_server("-m", "benchmarks.bare_endpoint", f"{folder}/bare.db") as endpoint:
+            bare = Server(Target(int(endpoint.line)), endpoint.pid)
             throughput, faster = asyncio.run(compare(filmgate, bare, plan))
         watching, watched = asyncio.run(watch(filmgate.target, plan))
         memory, growth = asyncio.run(soak(filmgate, plan))

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import Job
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.worker.base import Output, RenderTask
@@ -60,13 +60,13 @@ def main(
 ) -> None:
     """Measure what a worker adds between two jobs."""
     between, alone = measure(jobs, pace, chunk_bytes)
-    report = make_report(
+    print_report(
         "back_to_back",
         {"jobs": jobs, "pace_seconds": pace, "chunk_bytes": chunk_bytes},
         {"seconds_between_clips": round(between, 4), "device_alone": round(alone, 4)},
         {"between_to_alone": round(between / alone, 4)},
+        is_json=is_json,
     )
-    print_report(report, is_json=is_json)
 
 
 if __name__ == "__main__":

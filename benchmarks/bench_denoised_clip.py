@@ -13,7 +13,7 @@ import typer
 from torch import Tensor
 
 from benchmarks.denoisers import build_denoiser, check_shape, recipe_of
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.errors import DeviceError, UsageError
 from filmgate.jobs import Size
 from filmgate.pipeline.denoise.attention import choose_attention, torch_attention
@@ -52,7 +52,7 @@ def main(
     }
     about = {"model": model, "size": size, "frames": frames, "steps": steps}
     about |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    print_report(make_report("denoised_clip", about, results, {}), is_json=is_json)
+    print_report("denoised_clip", about, results, {}, is_json=is_json)
 
 
 def denoise_all(model: str, shape: Shape, text_width: int, steps: int) -> dict[str, Tensor]:

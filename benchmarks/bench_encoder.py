@@ -12,7 +12,7 @@ from statistics import median
 import av
 import numpy as np
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 
 WIDTH, HEIGHT, FRAMES = 1280, 720, 81
 CPU_SPECIFIC = "sliced-threads=1:sync-lookahead=0:bframes=0:rc-lookahead="
@@ -77,7 +77,7 @@ def main(is_json: JsonFlag = False) -> None:
         row["bytes_to_defaults"] = round(row["bytes"] / baseline, 3)
     ratios = {"presets": by_preset(frames, threads), "cpu_independence": cpu_independence(frames, threads)}
     results = {"look_ahead": look_ahead, "threads": by_threads(frames)}
-    print_report(make_report("encoder", {"threads": threads}, results, ratios), is_json=is_json)
+    print_report("encoder", {"threads": threads}, results, ratios, is_json=is_json)
 
 
 def cpu_independence(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:

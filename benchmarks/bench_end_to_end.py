@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from benchmarks.report import Figures, JsonFlag, print_report, run
 
 if TYPE_CHECKING:
     from filmgate.cli.load_test.server import Server
@@ -80,7 +80,7 @@ def main(  # noqa: PLR0913, PLR0917 - one argument per flag
     shape = Size.parse(size)
     plan = Plan(model, frames, steps, shape.width, shape.height, guidance, rounds, choose_device(device))
     results, ratios = measure(plan)
-    print_report(make_report("end_to_end", asdict(plan), results, ratios), is_json=is_json)
+    print_report("end_to_end", asdict(plan), results, ratios, is_json=is_json)
     if not is_json:
         typer.echo(f"\n{table(results, ratios)}")
 
@@ -294,7 +294,8 @@ def read_stages(server: "Server", video: "Video") -> Seconds:
     """What the worker measured, from the server's database."""
     from filmgate.cli.bench_service import read_jobs
 
-    (job,) = read_jobs(server, [video.id])
+    assert server.data is not None
+    (job,) = read_jobs(server.data, [video.id])
     assert job.measured is not None
     return {stage: getattr(job.measured, stage) for stage in ("text", "denoise", "decode")}
 

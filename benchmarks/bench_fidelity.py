@@ -15,8 +15,8 @@ import torch
 import typer
 from torch import Tensor
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
-from filmgate.pipeline.bench.setup import open_bench
+from benchmarks.report import JsonFlag, print_report, run
+from filmgate.pipeline.bench.decode import open_bench
 from filmgate.pipeline.clip_writer import prepare
 from filmgate.pipeline.decode import DecoderChoice
 from filmgate.pipeline.decode.base import Vae
@@ -63,7 +63,7 @@ def main(
         "seam": found.seam,
     }
     results = {"exact": asdict(found.exact), "fast": asdict(found.fast)}
-    print_report(make_report("fidelity", settings, results, ratios), is_json=is_json)
+    print_report("fidelity", settings, results, ratios, is_json=is_json)
 
 
 def compare(vae: Vae, draw: Callable[[], Tensor], choice: DecoderChoice = "fast") -> Comparison:

@@ -1,21 +1,21 @@
-"""The time a clip takes after its last frame. Prints one JSON line.
+"""The time a clip takes after its last frame.
 
 The frames are 1280x720 noise, which makes the largest file. `remux` is the baseline (ADR 5): the fragments
 are copied into a second file with the index first.
 """
 
-import json
 import os
-import platform
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import av
 import numpy as np
+import typer
 
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.pipeline.encode.clip_file import ClipFile
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 
@@ -63,15 +63,16 @@ def sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def main() -> None:
-    frames = int(sys.argv[1]) if len(sys.argv) > 1 else 81
-    with tempfile.TemporaryDirectory() as folder:
+def main(
+    frames: Annotated[int, typer.Option(min=1, help="Length of the clip.")] = 81, is_json: JsonFlag = False
+) -> None:
+    """Write one clip and time each phase."""
+    with TemporaryDirectory() as folder:
         results = measure(Path(folder), frames)
     phases = ("open", "flush_and_index", "publish", "remux", "fsync_of_the_remuxed")
     ratios = {f"{name}_to_encode": round(results[name] / results["encode"], 4) for name in phases}
-    about = {"bench": "finish", "machine": platform.machine(), "cores": os.cpu_count(), "frames": frames}
-    print(json.dumps({**about, "results": results, "ratios": ratios}))
+    print_report("finish", {"frames": frames}, results, ratios, is_json=is_json)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

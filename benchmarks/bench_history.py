@@ -1,30 +1,29 @@
 """What the history costs: the end of a job with and without it, and queries over a busy week.
 
-    python -m benchmarks.bench_history --jobs 300
-
-Prints one JSON line with CPU times, which other load changes little. The database is SQLite in a temporary
+All times are CPU times, which other load changes little. The database is SQLite in a temporary
 folder; both kinds of jobs alternate in one run.
 """
 
-import argparse
-import json
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import Annotated
 from unittest.mock import patch
 
 import sqlalchemy as sa
+import typer
 
+from benchmarks.queue_databases import opened_databases
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.database.engine import Database
-from filmgate.database.migration import migrate
 from filmgate.database.schema import job_history
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.history import COARSE_SECONDS, FINE_SECONDS, History, Window
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import RESULT, make_offer, make_ticket
 
@@ -45,7 +44,7 @@ def time_ends(queue: SqlQueue, jobs: int) -> tuple[float, float]:
         assert lease is not None
         with ExitStack() as patched:
             if not has_history:
-                patched.enter_context(patch("filmgate.scheduling.queue.record_end", new=_skip))
+                patched.enter_context(patch("filmgate.scheduling.transitions.record_end", new=_skip))
             start = time.process_time()
             queue.complete(lease, RESULT)
             found[has_history].append(1000 * (time.process_time() - start))
@@ -76,36 +75,30 @@ def time_query(history: History, seconds: float, period: int, group_by: tuple[st
     return 1000 * (time.process_time() - start)
 
 
-def measure(folder: Path, jobs: int) -> dict[str, float]:
-    database = Database(f"sqlite:///{folder / 'filmgate.db'}")
-    migrate(database)
-    queue = open_queue(database, DataKeys(FileKeyring(folder / "keys")), QueueSettings())
-    with_history, without = time_ends(queue, jobs)
-    now = time.time()
-    fill(database, now)
-    with database.read() as connection:
-        rows = connection.execute(sa.select(sa.func.count()).select_from(job_history)).scalar_one()
-    history = History(database)
-    week = [time_query(history, 7 * 86400, 86400, ("tenant", "model"), now) for _ in range(5)]
-    hour = [time_query(history, 3600, 300, (), now) for _ in range(5)]
-    database.close()
-    return {
+def main(
+    jobs: Annotated[int, typer.Option(min=2, help="Jobs of each kind.")] = 300, is_json: JsonFlag = False
+) -> None:
+    """Complete jobs with and without the history, and query a busy week."""
+    with TemporaryDirectory() as name, opened_databases(None, Path(name), ("history",)) as (database,):
+        queue = open_queue(database, DataKeys(FileKeyring(Path(name) / "keys")), QueueSettings())
+        with_history, without = time_ends(queue, jobs)
+        now = time.time()
+        fill(database, now)
+        with database.read() as connection:
+            rows = connection.execute(sa.select(sa.func.count()).select_from(job_history)).scalar_one()
+        history = History(database)
+        week = [time_query(history, 7 * 86400, 86400, ("tenant", "model"), now) for _ in range(5)]
+        hour = [time_query(history, 3600, 300, (), now) for _ in range(5)]
+    results = {
         "complete_cpu_ms": round(with_history, 3),
         "complete_without_history_cpu_ms": round(without, 3),
-        "ratio": round(with_history / without, 3),
         "rows": rows,
         "week_by_day_tenant_and_model_cpu_ms": round(median(week), 1),
         "hour_by_5_minutes_cpu_ms": round(median(hour), 1),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What the history of the service costs.")
-    parser.add_argument("--jobs", type=int, default=300)
-    jobs = parser.parse_args().jobs
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), jobs)))
+    ratios = {"with_to_without_history": round(with_history / without, 3)}
+    print_report("history", {"jobs": jobs}, results, ratios, is_json=is_json)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -20,17 +20,17 @@ from typing import Annotated
 import psutil
 import typer
 
-from benchmarks.processes import STOP_SECONDS, cpu_seconds, resident_bytes, started_endpoint
+from benchmarks.processes import STOP_SECONDS, cpu_seconds, resident_bytes, started_server
 from benchmarks.queue_databases import SPEC, make_ticket
-from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from benchmarks.report import Figures, JsonFlag, print_report, run
 from filmgate.database import open_database
 from filmgate.jobs import JobState, ManagedPolicy, Route, TenantId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.settings import QueueSettings, StoreSettings
 from filmgate.store.keys import open_keys
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.waiting import wait_until
 
 TENANT = TenantId("bench")
@@ -64,7 +64,7 @@ def main(
     results = measure(jobs, seconds)
     ratios = {"waiting_to_idle_bytes": round(results["waiting_bytes"] / results["idle_bytes"], 3)}
     settings = {"jobs": jobs, "seconds": seconds}
-    print_report(make_report("managed", settings, results, ratios), is_json=is_json)
+    print_report("managed", settings, results, ratios, is_json=is_json)
 
 
 def measure(jobs: int, seconds: float) -> Figures:
@@ -113,11 +113,11 @@ def started_worker(data: Path, jobs: int) -> Iterator[Setup]:
     """A managed worker process and its provider."""
     database = open_database(QueueSettings(), data)
     try:
-        open_tenants(database).add(Tenant(TENANT, managed=ManagedPolicy(is_allowed=True)))
+        TenantRegistry(database).add(Tenant(TENANT, managed=ManagedPolicy(is_allowed=True)))
         keys = open_keys(StoreSettings(), data)
         queue, reader = open_queue(database, keys, QueueSettings()), open_reader(database, keys)
-        with started_endpoint("benchmarks.slow_provider") as provider:
-            url = f"http://127.0.0.1:{provider.port}"
+        with started_server("-m", "benchmarks.slow_provider") as provider:
+            url = f"http://127.0.0.1:{provider.line}"
             environ = {
                 "FILMGATE_DATA": str(data),
                 "FILMGATE_PROVIDER__KIND": "http",

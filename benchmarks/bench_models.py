@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.models.weights.cache import ModelCache
 from filmgate.models.weights.location import ModelLocation, parse_location
 from filmgate.models.weights.manifest import INDEX_FILE, MANIFEST_FILE, FileRecord, build_manifest
@@ -33,7 +33,7 @@ def main(
     settings = {"megabytes": megabytes, "rate": rate, "connections": connections, "rounds": rounds}
     results = measure_pull(megabytes << 20, rate * 2**20, connections, rounds)
     ratios = {"stream_to_pull": round(results["stream_seconds"] / results["pull_seconds"], 2)}
-    print_report(make_report("models", settings, results, ratios), is_json=is_json)
+    print_report("models", settings, results, ratios, is_json=is_json)
 
 
 def measure_pull(size_bytes: int, bytes_per_second: float, connections: int, rounds: int) -> dict[str, float]:
@@ -73,7 +73,7 @@ def write_model(folder: Path, size_bytes: int) -> FileRecord:
 
 def download(remote: Remote, file: FileRecord, target: Path) -> None:
     with target.open("wb") as out:
-        for data in remote.read_whole(file):
+        for data in remote.read_range(file, 0, file.size_bytes):
             out.write(data)
 
 

@@ -1,16 +1,14 @@
-"""Measures planning time: one JSON line with each question and its ratio to a fixed amount of plain Python.
+"""Planning time of each question, and its ratio to a fixed amount of plain Python.
 
 No GPU is needed. The budget is 300 ms per plan after start-up.
 """
 
-import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
 
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.catalog.loader import load_calibration, load_catalog
 from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
@@ -22,6 +20,7 @@ from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
 
 REPEATS = 7
+BUDGET_MS = 300
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -54,23 +53,17 @@ def baseline() -> None:
     sum(i * i for i in range(200_000))
 
 
-def main() -> None:
+def main(is_json: JsonFlag = False) -> None:
+    """Time each question."""
     reference = milliseconds(baseline)
     times = {name: milliseconds(call) for name, call in questions().items()}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    report = {
-        "bench": "planner",
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+    results = {
         "median_ms": {name: round(value, 2) for name, value in times.items()},
-        "ratio_to_200k_squares": {name: round(value / reference, 2) for name, value in times.items()},
-        "budget_ms": 300,
-        "is_within_budget": max(times.values()) < 300,
+        "is_within_budget": max(times.values()) < BUDGET_MS,
     }
-    print(json.dumps(report))
+    ratios = {f"{name}_to_200k_squares": round(value / reference, 2) for name, value in times.items()}
+    print_report("planner", {"budget_ms": BUDGET_MS}, results, ratios, is_json=is_json)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,4 +1,4 @@
-"""Compares Flipbook's clips at each quality level with those of `full`. Prints one JSON line.
+"""Compares Flipbook's clips at each quality level with those of `full`.
 
 Reports the share of denoiser passes that were computed, the PSNR to `full`, and the scores of Flipbook's
 judge. Weights in eight bits are compared in the same way. `--others` adds other ways to compute less: caches
@@ -6,28 +6,28 @@ of diffusers, EasyCache, and fewer steps. `--plan 0.2,0.1,3,1` adds a level with
 `end_share`, `interval` and `guidance_interval`.
 """
 
-import argparse
 import io
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from training.flipbook.evaluate import MODEL, Frames, decode, load_pipeline
 from training.flipbook.judge import judge_clip
 from training.flipbook.prompts import EvalPrompt, write_eval_prompts
 from training.flipbook.scoring import EvalResult, tally
 
 from benchmarks.easy_cache import EasyCache, easy_cache
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import Size
 from filmgate.models.quality import FULL, LEVELS, QualityLevel
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
-from filmgate.pipeline.loading.quantization import EIGHT_BITS, quantize_blocks
+from filmgate.pipeline.loading.quantization import FORMATS, quantize_blocks
 
 Around = Callable[[], AbstractContextManager[None]]
 """What a way to compute less does around each clip."""
@@ -149,7 +149,7 @@ def compare(run: Run, levels: Sequence[QualityLevel], *, has_others: bool) -> di
         steps = sum(step.with_prompt for step in level.plan(run.steps))
         if has_others and f"{steps} steps" not in found:
             found[f"{steps} steps"] = score(*run.make_clips(steps=steps))
-    for weights in EIGHT_BITS:
+    for weights in FORMATS:
         pipe = load_pipeline(MODEL, run.pipe.device)
         quantize_blocks([pipe.transformer], weights, run.pipe.device)
         found[f"{weights} weights"] = score(*replace(run, pipe=pipe).make_clips())
@@ -172,34 +172,28 @@ def parse_plan(text: str) -> QualityLevel:
     return QualityLevel(text, "", float(start), float(end), int(interval), int(guidance))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--guidance", type=float, default=1.0)
-    parser.add_argument("--size", default="256x256")
-    parser.add_argument("--frames", type=int, default=33)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--others", action="store_true")
-    parser.add_argument("--plan", action="append", type=parse_plan, default=[])
-    options = parser.parse_args()
-    run = Run(
-        load_pipeline(MODEL, options.device),
-        write_eval_prompts(options.prompts),
-        Size.parse(options.size),
-        options.frames,
-        options.steps,
-        options.guidance,
-    )
-    levels = [level for level in LEVELS if level.name != FULL] + options.plan
-    found = compare(run, levels, has_others=options.others)
-    shown = {name: value for name, value in vars(options).items() if name not in ("plan", "others")}
-    print(
-        json.dumps(
-            {"bench": "quality", "model": "flipbook", **shown, "torch": torch.__version__, "levels": found}
-        )
-    )
+def main(  # noqa: PLR0913, PLR0917 - one argument per flag
+    prompts: Annotated[int, typer.Option(min=1, help="Number of clips.")] = 6,
+    steps: Annotated[int, typer.Option(min=1)] = 30,
+    guidance: Annotated[float, typer.Option()] = 1.0,
+    size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "256x256",
+    frames: Annotated[int, typer.Option(min=1)] = 33,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    has_others: Annotated[bool, typer.Option("--others", help="Add other ways to compute less.")] = False,
+    plan: Annotated[
+        list[QualityLevel] | None,
+        typer.Option(parser=parse_plan, metavar="START,END,INTERVAL,GUIDANCE", help="Add this level."),
+    ] = None,
+    is_json: JsonFlag = False,
+) -> None:
+    """Compare the clips of each quality level with those of `full`."""
+    pipe, eval_prompts = load_pipeline(MODEL, device), write_eval_prompts(prompts)
+    work = Run(pipe, eval_prompts, Size.parse(size), frames, steps, guidance)
+    levels = [level for level in LEVELS if level.name != FULL] + (plan or [])
+    settings = {"prompts": prompts, "steps": steps, "guidance": guidance, "size": size, "frames": frames}
+    settings |= {"model": "flipbook", "device": device, "torch": torch.__version__}
+    print_report("quality", settings, compare(work, levels, has_others=has_others), {}, is_json=is_json)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -21,12 +21,12 @@ from benchmarks.queue_databases import (
     opened_databases,
     opened_servers,
 )
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import Clip, StageSeconds, WorkerId
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import AttemptResult, JobQueue, Offer
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 
 OFFER = Offer(WorkerId("bench"), (MODEL,))
@@ -52,7 +52,7 @@ def main(
         for name, costs in results.items()
         for figure in ("median_ms", "p99_ms")
     }
-    print_report(make_report("queue", settings, results, ratios), is_json=is_json)
+    print_report("queue", settings, results, ratios, is_json=is_json)
 
 
 def measure_leases(url: str | None, lengths: tuple[int, int], leases: int) -> dict[str, dict[str, float]]:

@@ -14,35 +14,34 @@ import typer
 
 from benchmarks.queue_databases import (
     MODEL,
-    SPEC,
     TENANTS,
     DatabaseUrl,
     Engines,
     fill_queue,
+    make_ticket,
     opened_databases,
     opened_servers,
 )
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.database.engine import Database
-from filmgate.jobs import ManagedPolicy, Route, StageSeconds, TenantId, VideoSpec, WorkerId
+from filmgate.jobs import ManagedPolicy, Route, TenantId, VideoSpec, WorkerId
 from filmgate.providers.adaptation import adapt
 from filmgate.providers.base import ProviderModel, Rendition
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.disabled import DisabledProvider
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
-from filmgate.scheduling.forecast import Forecast, forecast
-from filmgate.scheduling.live_forecast import LiveForecast
-from filmgate.scheduling.router import RoutedRequest, Router
+from filmgate.scheduling.forecast import Forecast, LiveForecast, forecast
+from filmgate.scheduling.router import Router
 from filmgate.scheduling.simulation import Slot
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.settings import QueueSettings, RoutingSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 
 ALLOWED = ManagedPolicy(is_allowed=True)
 BENCH_MODEL = ProviderModel("bench", "bench", None, (), (), None, 0.1, 30.0, 4000, takes_image=False)
@@ -81,9 +80,7 @@ def main(
         for name, spill in spills.items()
     }
     settings = {"waiting": waiting, "choices": choices}
-    print_report(
-        make_report("routing", settings, {"choice": choice, "spill": spills}, ratios), is_json=is_json
-    )
+    print_report("routing", settings, {"choice": choice, "spill": spills}, ratios, is_json=is_json)
 
 
 def measure_choices(choices: int) -> dict[str, float]:
@@ -92,10 +89,7 @@ def measure_choices(choices: int) -> dict[str, float]:
         router = open_router(database)
     current = forecast(Snapshot(0.0, workers=(GPU_WORKER, MANAGED_WORKER)))
     gpu, provider = (
-        [
-            time_choice(router, make_request(wait), current)
-            for _ in range(max(choices // CHOICES_PER_SAMPLE, 2))
-        ]
+        [time_choice(router, wait, current) for _ in range(max(choices // CHOICES_PER_SAMPLE, 2))]
         for wait in (1.0, 500.0)
     )
     p99 = quantiles(provider, n=100)[98]
@@ -133,7 +127,7 @@ def open_router(database: Database) -> Router:
 
 
 def open_spiller(database: Database, keys: DataKeys) -> Spiller:
-    tenants = open_tenants(database)
+    tenants = TenantRegistry(database)
     for number in range(TENANTS):
         tenants.add(Tenant(TenantId(f"tenant-{number}"), managed=ALLOWED))
     for worker in (GPU_WORKER, MANAGED_WORKER):
@@ -142,16 +136,12 @@ def open_spiller(database: Database, keys: DataKeys) -> Spiller:
     return Spiller(open_router(database), queue, reader, LiveForecast(reader), tenants)
 
 
-def make_request(wait_seconds: float) -> RoutedRequest:
-    slot = Slot(1, wait_seconds, wait_seconds + 10.0)
-    return RoutedRequest(ALLOWED, SPEC, StageSeconds(denoise=10.0), 90.0, slot)
-
-
-def time_choice(router: Router, request: RoutedRequest, current: Forecast) -> float:
+def time_choice(router: Router, wait_seconds: float, current: Forecast) -> float:
     """CPU microseconds of one choice, which does no I/O; the average of a sample."""
+    ticket, slot = make_ticket(0), Slot(1, wait_seconds, wait_seconds + 10.0)
     started = time.thread_time()
     for _ in range(CHOICES_PER_SAMPLE):
-        router.choose(request, current)
+        router.choose(ticket, ALLOWED, slot, current)
     return (time.thread_time() - started) * 1e6 / CHOICES_PER_SAMPLE
 
 

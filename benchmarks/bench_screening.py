@@ -7,7 +7,7 @@ prompts that they were not tuned on: its false alarms are what to expect of othe
 import time
 from collections.abc import Iterable
 
-from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from benchmarks.report import Figures, JsonFlag, print_report, run
 from filmgate.admission.screening import Screener, open_rules
 from filmgate.jobs import ScreeningAction
 from tests.screening_corpus import OBFUSCATIONS, PHRASES, obfuscated, ordinary
@@ -18,7 +18,7 @@ def main(is_json: JsonFlag = False) -> None:
     """Screen all corpora with the shipped rules."""
     results, ratios = measure(Screener(open_rules()))
     sizes = {"obfuscations": len(OBFUSCATIONS), "phrases": sum(map(len, PHRASES.values()))}
-    print_report(make_report("screening", sizes, results, ratios), is_json=is_json)
+    print_report("screening", sizes, results, ratios, is_json=is_json)
 
 
 def measure(screener: Screener) -> tuple[Figures, Figures]:

@@ -29,12 +29,13 @@ import httpx
 import typer
 
 from benchmarks.processes import resident_bytes
-from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from benchmarks.report import Figures, JsonFlag, print_report, run
 from filmgate.database import open_database
 from filmgate.jobs import TenantId
+from filmgate.planner.percentiles import percentile
 from filmgate.settings import LimitSettings, Settings, with_values
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.serve_with_public_host import ADDRESS
 from tests.server_process import ServerProcess
 from tests.waiting import wait_until
@@ -106,7 +107,7 @@ def main(
     plan = Plan(seconds, idle_seconds, pause_seconds=pause_seconds)
     results, ratios = measure(plan)
     if is_json:
-        print_report(make_report("siege", asdict(plan), results, ratios), is_json=True)
+        print_report("siege", asdict(plan), results, ratios, is_json=True)
         return
     print_table(results)
     verdicts = judge(results, ratios)
@@ -173,7 +174,7 @@ class Site:
     def add_tenant(self, name: str) -> str:
         database = open_database(self.settings.queue, self.settings.data)
         try:
-            return open_tenants(database).add(Tenant(TenantId(name))).secret
+            return TenantRegistry(database).add(Tenant(TenantId(name))).secret
         finally:
             database.close()
 
@@ -318,12 +319,6 @@ async def _follow(client: httpx.AsyncClient, video_id: str, seen: Experience, la
             break
         await asyncio.sleep(_POLL_SECONDS)
     seen.lost += 1
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value at this share of the sorted values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def print_table(results: Figures) -> None:

@@ -3,10 +3,9 @@
 It measures the configured store, or with `--emulator` an S3 emulator in a separate process.
 """
 
+import hashlib
 import os
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,20 +16,21 @@ from urllib.parse import urlsplit
 
 import typer
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.processes import started_server
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName, ObjectStore, clip_part
 from filmgate.store.keys import open_keys
-from filmgate.store.metering import digest
 
 LINK_SECONDS = 60.0
 HEAD = bytes(12_000)  # the index of a clip of a few seconds
 EMULATOR = (
-    "from moto.server import ThreadedMotoServer; import sys\n"
+    "from moto.server import ThreadedMotoServer; import logging, sys\n"
+    "logging.getLogger('werkzeug').disabled = True\n"
     "server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False); server.start()\n"
-    "print(server.get_host_and_port()[1], flush=True); sys.stdin.read(); server.stop()"
+    "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
 )
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "bench",
@@ -68,18 +68,12 @@ def main(
 ) -> None:
     """Upload clips to the configured store while they are made and afterwards, in turns."""
     with emulated_s3() if emulator else nullcontext():
-        report = measure_configured(TenantId(tenant), ClipPlan(int(megabytes * 1e6), seconds), rounds)
-    print_report(report, is_json=is_json)
-
-
-def measure_configured(tenant_id: TenantId, plan: ClipPlan, rounds: int) -> dict[str, object]:
-    """The report for the store in the settings."""
-    settings = load_settings()
-    store = open_store(settings.store, settings.data, open_keys(settings.store, settings.data))
-    results = measure_uploads(store, tenant_id, plan, rounds)
+        settings, plan = load_settings(), ClipPlan(int(megabytes * 1e6), seconds)
+        store = open_store(settings.store, settings.data, open_keys(settings.store, settings.data))
+        results = measure_uploads(store, TenantId(tenant), plan, rounds)
     ratio = median(results["while_made_seconds"]) / median(results["afterwards_seconds"])
     about = asdict(plan) | {"store": urlsplit(settings.store.url).scheme or "file", "rounds": rounds}
-    return make_report("store", about, results, {"while_made_to_afterwards": round(ratio, 4)})
+    print_report("store", about, results, {"while_made_to_afterwards": round(ratio, 4)}, is_json=is_json)
 
 
 @contextmanager
@@ -88,10 +82,8 @@ def emulated_s3() -> Iterator[None]:
     import boto3
 
     os.environ |= CREDENTIALS
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, "-c", EMULATOR], stdin=pipe, stdout=pipe, stderr=null) as server:
-        assert server.stdout is not None
-        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+    with started_server("-c", EMULATOR) as server:
+        url = f"http://127.0.0.1:{server.line}"
         boto3.client("s3", endpoint_url=url).create_bucket(Bucket="bench")
         os.environ |= {"FILMGATE_STORE__URL": "s3://bench/films", "FILMGATE_STORE__ENDPOINT": url}
         yield
@@ -118,7 +110,9 @@ def put_while_made(store: ObjectStore, name: ObjectName, frames: Iterable[bytes]
             yield frame
 
     store.put(name, kept(), late_head=lambda: HEAD, head_bytes=len(HEAD))
-    digest([HEAD, *made])
+    digest = hashlib.sha256(HEAD)
+    for frame in made:
+        digest.update(frame)
 
 
 def put_afterwards(store: ObjectStore, name: ObjectName, frames: Iterable[bytes]) -> None:

@@ -3,11 +3,7 @@
 CPU seconds of this process and its threads, because the machine may be busy. The receiver is another process.
 """
 
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,15 +11,15 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.processes import started_server
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import Lease, Stage, WorkerId
-from filmgate.scheduling.rows import first_job
 from filmgate.settings import TraceSettings
 from filmgate.telemetry.trace_context import TraceContext, new_span_id, trace_of, within_trace
 from filmgate.telemetry.tracing import Tracer, open_tracer, traced
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.worker.tracing import WorkerTracing
-from tests.tickets import make_ticket
+from tests.tickets import make_ticket, queued_job
 
 RECEIVER = (
     "from tests.otlp_receiver import otlp_receiver; import sys\n"
@@ -38,29 +34,20 @@ def main(
     is_json: JsonFlag = False,
 ) -> None:
     """Measure the spans of jobs with traces on and off, and whole clips of the model in the package."""
-    with receiver() as url:
-        tracer = open_tracer(TraceSettings(endpoint=url), "bench")
+    with started_server("-c", RECEIVER) as receiver:
+        tracer = open_tracer(TraceSettings(endpoint=receiver.line), "bench")
         on = measure_spans(tracer, jobs)
     off = measure_spans(NO_TRACER, jobs)
     clip = measure_clips(clips)
     results = {"on_cpu_seconds": on, "off_cpu_seconds": off, "clip_cpu_seconds": clip}
     ratios = {"on_to_clip": on / clip, "off_to_clip": off / clip}
-    print_report(make_report("traces", {"jobs": jobs, "clips": clips}, results, ratios), is_json=is_json)
-
-
-@contextmanager
-def receiver() -> Iterator[str]:
-    """An OTLP receiver in another process; yields its address."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", RECEIVER], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
+    print_report("traces", {"jobs": jobs, "clips": clips}, results, ratios, is_json=is_json)
 
 
 def measure_spans(tracer: Tracer, jobs: int) -> float:
     """CPU seconds per job of everything that server and worker record, until it is exported."""
     ticket = replace(make_ticket(), span_id=new_span_id())
-    lease = Lease(first_job(ticket, time.time()), WorkerId("bench"), 1, 30.0)
+    lease = Lease(queued_job(ticket, time.time()), WorkerId("bench"), 1, 30.0)
     record_job(tracer, lease)
     began = time.process_time()
     for _ in range(jobs):
@@ -83,7 +70,7 @@ def record_job(tracer: Tracer, lease: Lease) -> None:
     for stage in STAGES:
         attempt.record(stage, now, now)
     for name in ("checkpoint", "publish"):
-        with attempt.span(name):
+        with within_trace(attempt.context), attempt.span(name):
             pass
     attempt.end()
     tracer.start("link", trace_of(lease.job)).end()

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.queue_databases import SPEC
-from benchmarks.report import JsonFlag, make_report, print_report, run
+from benchmarks.report import JsonFlag, print_report, run
 from filmgate.database import Database, open_database
 from filmgate.database.commits import CommitSignal
 from filmgate.jobs import Failure, Idempotency, Reason, StageSeconds, TenantId, Ticket, WorkerId
@@ -28,7 +28,7 @@ from filmgate.scheduling.base import AttemptFailure, Offer
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.settings import ApiSettings, QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 
 _ENDED = AttemptFailure(Failure(Reason.CANCELLED, "the benchmark ends every job"), is_retryable=False)
@@ -54,7 +54,7 @@ def main(
     with TemporaryDirectory() as folder:
         results = {way: measure(Path(folder), way, rounds) for way in WAYS}
     ratios = {name: round(value / results["interval"][name], 3) for name, value in results["commit"].items()}
-    print_report(make_report("wake", {"rounds": rounds}, results, ratios), is_json=is_json)
+    print_report("wake", {"rounds": rounds}, results, ratios, is_json=is_json)
 
 
 def measure(folder: Path, way: str, rounds: int) -> dict[str, float]:

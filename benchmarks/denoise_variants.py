@@ -34,7 +34,7 @@ from filmgate.pipeline.denoise.attention import (
 from filmgate.pipeline.kernel_cache import set_cache_folder
 from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
-from filmgate.pipeline.text.cache import TextCache
+from filmgate.pipeline.text.encode import TextCache
 from filmgate.settings import PipelineSettings
 
 Size = tuple[int, int]

@@ -12,21 +12,21 @@ STOP_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server process on loopback."""
+class Started:
+    """A server process on loopback, and the line that it printed: its port or its URL."""
 
-    port: int
+    line: str
     pid: int
 
 
 @contextmanager
-def started_endpoint(module: str, *arguments: str) -> Iterator[Endpoint]:
-    """Runs `python -m MODULE`, which prints its port on stdout, until the block ends."""
-    command = [sys.executable, "-m", module, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def started_server(*arguments: str) -> Iterator[Started]:
+    """Runs `python ARGUMENTS`, which prints one line when it listens, until the block ends."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *arguments], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         try:
-            yield Endpoint(int(process.stdout.readline()), process.pid)
+            yield Started(process.stdout.readline().strip(), process.pid)
         finally:
             process.terminate()
             process.wait(STOP_SECONDS)

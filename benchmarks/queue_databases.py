@@ -14,12 +14,11 @@ from filmgate.database.migration import migrate
 from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
-from filmgate.scheduling.rows import StoredPrompt, seal_prompt, to_row
-from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.sealing import Sealer
+from filmgate.scheduling.rows import seal_prompt, to_row
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from tests.postgres import PostgresServer
 
-MODEL, TENANTS, ROWS_PER_INSERT = "bench", 10, 5000
+MODEL, TENANTS, ROWS_PER_INSERT, SLO_SECONDS = "bench", 10, 5000, 90.0
 SPEC = VideoSpec(model=MODEL, prompt="a red ball", width=1280, height=720, seconds=5, fps=16)
 ENGINES = ("sqlite", "postgresql")
 URL_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
@@ -87,7 +86,7 @@ def make_ticket(number: int) -> Ticket:
         tenant_id=TenantId(f"tenant-{number % TENANTS}"),
         spec=SPEC,
         predicted=StageSeconds(denoise=10.0),
-        slo_seconds=90.0,
+        slo_seconds=SLO_SECONDS,
         idempotency=Idempotency(f"digest-{number}"),
     )
 
@@ -97,10 +96,10 @@ def fill_queue(database: Database, keys: DataKeys, waiting: int, now: float = 1.
     sealer = Sealer(keys)
     for begin in range(0, waiting, ROWS_PER_INSERT):
         tickets = [make_ticket(n) for n in range(begin, min(begin + ROWS_PER_INSERT, waiting))]
-        rows = [
-            to_row(ticket, now + number / waiting, StoredPrompt(seal_prompt(sealer, ticket), ""))
-            for number, ticket in enumerate(tickets, begin)
-        ]
+        rows = [to_row(ticket, seal_prompt(sealer, ticket), "") for ticket in tickets]
+        for number, row in enumerate(rows, begin):
+            row["created_at"] = now + number / waiting
+            row["deadline_at"] = row["created_at"] + SLO_SECONDS
         with database.write() as connection:
             connection.execute(sa.insert(jobs), rows)
     with database.write() as connection:

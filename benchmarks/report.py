@@ -31,6 +31,7 @@ def make_report(name: str, settings: Figures, results: Figures, ratios: Figures)
     return about | {"results": dict(results), "ratios": dict(ratios)}
 
 
-def print_report(report: Figures, *, is_json: bool) -> None:
-    """Print the report as one JSON line, or indented."""
+def print_report(name: str, settings: Figures, results: Figures, ratios: Figures, *, is_json: bool) -> None:
+    """Print a report as one JSON line, or indented."""
+    report = make_report(name, settings, results, ratios)
     typer.echo(json.dumps(report, indent=None if is_json else 2))
