@@ -32,11 +32,12 @@ demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 # In the order of tests/conftest.py. By default, files with few tests, which are the long ones, come last. Many tests
-# wait for other processes, so there are more workers than cores. Compiled modules are kept even if the environment
-# says otherwise: the tests start some hundred processes, which import the same modules.
+# wait for other processes, so there is one worker more than cores; each one more imports everything once more.
+# Compiled modules are kept even if the environment says otherwise: the tests start some hundred processes, which
+# import the same modules.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 check: format lint types layers deploy-check test
 
@@ -90,8 +91,8 @@ docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
 	$(PY) -m filmgate.cli.reference docs/reference
-	$(PY) -m filmgate slo rules > deploy/chart/filmgate/files/rules.yaml
-	$(PY) -m filmgate slo rules --gpu-metrics dcgm > deploy/chart/filmgate/files/rules-dcgm.yaml
+	$(PY) -m filmgate slo rules --label release=RELEASE > deploy/chart/filmgate/files/rules.yaml
+	$(PY) -m filmgate slo rules --gpu-metrics dcgm --label release=RELEASE --dcgm-label gpus=RELEASE > deploy/chart/filmgate/files/rules-dcgm.yaml
 	$(PY) -m filmgate slo dashboards -o deploy/chart/filmgate/files/dashboards > /dev/null
 	cp deploy/dcgm-counters.csv deploy/chart/filmgate/files/dcgm-counters.csv
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py

@@ -7,16 +7,14 @@ import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, createLink
 
 const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt", "pixel_format"];
 
-// Made from the frames of another clip, by a request that names it and inherits the rest.
-const CONTINUED = { edit: "edits", extend: "extensions" };
+// Made from the frames of another clip, by a request that names it, has these settings and inherits the rest.
+const CONTINUED = { edit: { path: "/edits", settings: ["seed", "quality"] }, extend: { path: "/extensions", settings: ["seconds", "seed", "quality"] } };
 
 // The request that creates this clip again: its path below /v1/videos, and its body. An image is used again as well.
 export function toRequest(video) {
-  const prompt = video.prompt || "";
-  const path = CONTINUED[video.source];
-  if (path) return { path: `/${path}`, body: { prompt, video: { id: video.remixed_from_video_id }, ...(video.source === "extend" && { seconds: video.seconds }) } };
-  const names = [...SETTINGS, "input_reference"].filter((name) => video[name] !== null && video[name] !== undefined);
-  return { path: "", body: { prompt, ...Object.fromEntries(names.map((name) => [name, video[name]])) } };
+  const { path, settings } = CONTINUED[video.source] || { path: "", settings: [...SETTINGS, "input_reference"] };
+  const names = settings.filter((name) => video[name] !== null && video[name] !== undefined);
+  return { path, body: { prompt: video.prompt || "", ...(path && { video: { id: video.remixed_from_video_id } }), ...Object.fromEntries(names.map((name) => [name, video[name]])) } };
 }
 
 // What can be made from a clip, if its model can: the name of the ability, where to send it, and what it asks for.
@@ -69,8 +67,11 @@ export function ClipActions({ video, setVideo, onCreated, onRemoved, hasNotes })
   const missing = model ? Object.keys(VERBS).filter((name) => !sources.includes(name)) : [];
   const [problem, setProblem] = useState(null);
   const attempt = (work) => async () => { setProblem(null); try { await work(); } catch (error) { setProblem(error); } };
-  const again = async () => onCreated(await post("/v1/videos", { ...toRequest(video).body, seed: Math.floor(Math.random() * 2 ** 31) }));
-  const mayRepeat = isFinal(video) && video.prompt && !CONTINUED[video.source];
+  const again = async () => {
+    const { path, body } = toRequest(video);
+    onCreated(await post(`/v1/videos${path}`, { ...body, seed: Math.floor(Math.random() * 2 ** 31) }));
+  };
+  const mayRepeat = isFinal(video) && video.prompt && (!CONTINUED[video.source] || sources.includes(video.source));
   return (
     <>
       <div class="actions">
