@@ -1,7 +1,11 @@
 """Streams of clips that are still being decoded."""
 
+import gc
+import os
+import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -201,3 +205,20 @@ def slowly(chunks, service):
     """The chunks; after the first one, wait until the server knows that the tenant is disabled."""
     wait_until(lambda: not service.services.enabled.has("closing"))
     yield from chunks
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/fd")
+def test_a_viewer_who_leaves_closes_the_file_of_the_clip(service, client, video):
+    clip = service.hand().make(os.urandom(1 << 20) * 40).clip.part
+
+    def is_open():
+        return any(clip in str(entry.resolve()) for entry in Path("/proc/self/fd").iterdir())
+
+    gc.disable()  # without a collector that closes it later
+    try:
+        with client.stream("GET", f"/v1/videos/{video['id']}/content") as response:
+            next(response.iter_raw(1000))
+            assert is_open()
+        wait_until(lambda: not is_open())
+    finally:
+        gc.enable()

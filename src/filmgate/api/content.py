@@ -1,13 +1,13 @@
 """Clips, thumbnails and sprite sheets: whole, in ranges, or by a signed link."""
 
 import hashlib
-from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse
 
 from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
@@ -15,11 +15,12 @@ from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
 from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, services_of
+from filmgate.api.streams import BlockingChunks, HeldStream
 from filmgate.api.videos import VideoId
 from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound
 from filmgate.jobs import Job, JobState, TenantId
-from filmgate.store.base import ObjectName
+from filmgate.store.base import Chunks, ObjectName
 from filmgate.telemetry.trace_context import current_trace, trace_of
 
 router = APIRouter(tags=["content"], responses=PROBLEMS)
@@ -139,18 +140,22 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
     # Open the object before the headers are sent: a missing object is a proper 404.
     actor, tenant_id = actor_of(request), asset.name.tenant_id
     chunks = await services.call_writing(tenant_id, _open_recorded, services, asset, span, actor)
-    served = while_enabled(services, tenant_id, chunks)
-    return StreamingResponse(services.pull(served), status, headers, asset.media_type)
+    served, held = BlockingChunks(_while_enabled(services, tenant_id, chunks)), ExitStack()
+    held.callback(served.close)
+    return HeldStream(
+        services.pull(served), held, media_type=asset.media_type, headers=headers, status_code=status
+    )
 
 
-def while_enabled(services: Services, tenant_id: TenantId, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _while_enabled(services: Services, tenant_id: TenantId, chunks: Chunks) -> Chunks:
     """The chunks, until the tenant is disabled. Then raises InvalidKey, which closes the connection."""
-    for chunk in chunks:
-        services.enabled.require(tenant_id)
-        yield chunk
+    with closing(chunks):
+        for chunk in chunks:
+            services.enabled.require(tenant_id)
+            yield chunk
 
 
-def _open_recorded(services: Services, asset: Asset, span: ByteRange, actor: Actor) -> Iterator[bytes]:
+def _open_recorded(services: Services, asset: Asset, span: ByteRange, actor: Actor) -> Chunks:
     """The bytes of the range. The read is in the audit log before the first byte leaves."""
     name = asset.name
     chunks = services.store.read(name, span.start, span.stop)

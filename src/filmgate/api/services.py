@@ -1,7 +1,7 @@
 """What the routes use: the other rooms, and the threads in which they may block."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from filmgate.admission.accept import Admission
 from filmgate.api.edge import SLOW_THREADS, Edge
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
+from filmgate.api.streams import BlockingChunks
 from filmgate.audit.log import AuditLog
 from filmgate.jobs import TenantId
 from filmgate.models.adapters import AdapterRegistry
@@ -94,9 +95,8 @@ class Services:
         for pool in (self.pool, self.slow_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def pull(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """The chunks of a blocking stream."""
-        while (chunk := await self.call(next, chunks, None)) is not None:
+    async def pull(self, chunks: BlockingChunks) -> AsyncIterator[bytes]:
+        while (chunk := await self.call(chunks.read)) is not None:
             yield chunk
 
 

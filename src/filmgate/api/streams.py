@@ -1,7 +1,8 @@
-"""Responses that hold something until their last byte, such as a place among a tenant's streams."""
+"""Responses that hold something until their last byte: a place among a tenant's streams, or a file."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import ExitStack
+from threading import Lock
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -17,10 +18,48 @@ class HeldStream(StreamingResponse):
         *,
         media_type: str,
         headers: Mapping[str, str] | None = None,
+        status_code: int = 200,
     ) -> None:
-        super().__init__(content, headers=headers, media_type=media_type)
+        super().__init__(content, status_code, headers, media_type)
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
             await super().__call__(scope, receive, send)
+
+
+class BlockingChunks:
+    """Chunks that a thread reads while the event loop may close them.
+
+    A client may leave during a read, and a generator that runs cannot be closed: the read closes it then.
+    """
+
+    def __init__(self, chunks: Generator[bytes, None, None]) -> None:
+        self._chunks = chunks
+        self._lock = Lock()
+        self._is_reading = False
+        self._is_closed = False
+
+    def read(self) -> bytes | None:
+        """The next chunk; None at the end, or if the chunks are closed."""
+        with self._lock:
+            if self._is_closed:
+                return None
+            self._is_reading = True
+        try:
+            return next(self._chunks, None)
+        finally:
+            self._end_read()
+
+    def _end_read(self) -> None:
+        with self._lock:
+            self._is_reading = False
+            if self._is_closed:
+                self._chunks.close()
+
+    def close(self) -> None:
+        """Release the file or the connection behind the chunks. Does not wait for a read."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_reading:
+                self._chunks.close()

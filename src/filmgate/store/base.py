@@ -6,9 +6,9 @@ be reached, ObjectNotFound for a name that does not exist, ObjectCorrupt when by
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
@@ -18,6 +18,8 @@ LIVE_PREFIX = "live/"
 UNPUBLISHED_SECONDS = 86400.0
 CHECKPOINT_PART = "latents"
 UPLOAD_PART = "source"
+
+Chunks: TypeAlias = Generator[bytes, None, None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,10 +88,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Chunks:
         """The plain bytes [start, stop), verified as they are read. Reads only the segments of the range.
 
-        Raises ObjectNotFound at once, before the first byte is read.
+        Raises ObjectNotFound at once, before the first byte is read. A reader that stops early must close the
+        chunks, which hold a file or a connection.
         """
         ...
 

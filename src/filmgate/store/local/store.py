@@ -15,7 +15,15 @@ from typing import BinaryIO, Literal
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
-from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, Meter, ObjectName, Room, StoredObject
+from filmgate.store.base import (
+    PART_PATTERN,
+    UNPUBLISHED_SECONDS,
+    Chunks,
+    Meter,
+    ObjectName,
+    Room,
+    StoredObject,
+)
 from filmgate.store.keys.data_keys import DataKeys, Rewrap
 from filmgate.store.keys.files import identify_key, read_or_create_key
 from filmgate.store.local.links import LinkSigner
@@ -64,7 +72,7 @@ class LocalStore:
             draft.unlink(missing_ok=True)
         return StoredObject(name, size_bytes, meter.sha256 if meter else None, time.time())
 
-    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Chunks:
         self.stat(name)
         return self._stream(name, start, stop)
 
@@ -160,7 +168,7 @@ class LocalStore:
     def _path(self, name: ObjectName) -> Path:
         return self._folder / name.tenant_id / name.job_id / name.part
 
-    def _stream(self, name: ObjectName, start: int, stop: int | None) -> Iterator[bytes]:
+    def _stream(self, name: ObjectName, start: int, stop: int | None) -> Chunks:
         with _translated(), _opened(self._path(name)) as file:
             offset, wrapped = _read_preamble(file)
             try:

@@ -1,11 +1,11 @@
 """Ranged reads from S3. A read that breaks off resumes at the next byte of the same object."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from filmgate.errors import StoreUnavailable
+from filmgate.store.base import Chunks
 from filmgate.store.s3.errors import s3_errors
 
 if TYPE_CHECKING:
@@ -17,11 +17,16 @@ _CHUNK_BYTES = 1 << 20
 _MAX_RESUMES = 100
 
 
-def open_range(client: "S3Client", bucket: str, key: str, start: int, stop: int | None) -> Iterator[bytes]:
+def open_range(client: "S3Client", bucket: str, key: str, start: int, stop: int | None) -> Chunks:
     """The bytes [start, stop). Raises ObjectNotFound here, before the first byte is read."""
     source = _Source(client, bucket, key)
     answer = source.request(start, stop)
-    return iter(()) if answer is None else source.stream(answer, start)
+    return no_chunks() if answer is None else source.stream(answer, start)
+
+
+def no_chunks() -> Chunks:
+    """The bytes of an empty range."""
+    yield from ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,14 @@ class _Source:
             answer = self.client.get_object(**request)
         return answer  # noqa: RET504 - an ignored error skips the assignment
 
-    def stream(self, answer: "GetObjectOutputTypeDef", start: int) -> Iterator[bytes]:
+    def stream(self, answer: "GetObjectOutputTypeDef", start: int) -> Chunks:
         position, end = start, start + answer["ContentLength"]
         for _ in range(_MAX_RESUMES):
             try:
-                for chunk in _chunks(answer):
-                    position += len(chunk)
-                    yield chunk
+                with closing(_chunks(answer)) as chunks:
+                    for chunk in chunks:
+                        position += len(chunk)
+                        yield chunk
                 return
             except StoreUnavailable:
                 if position >= end:
@@ -63,7 +69,7 @@ class _Source:
         raise StoreUnavailable(f"S3 read failed after {_MAX_RESUMES} resumes")
 
 
-def _chunks(answer: "GetObjectOutputTypeDef") -> Iterator[bytes]:
+def _chunks(answer: "GetObjectOutputTypeDef") -> Chunks:
     with closing(answer["Body"]) as body:
         while True:
             with s3_errors():

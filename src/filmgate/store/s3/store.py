@@ -17,10 +17,10 @@ from filmgate.aws.tenant_key import KeyTemplate, encryption_context
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
-from filmgate.store.base import PART_PATTERN, Meter, ObjectName, Room, StoredObject
+from filmgate.store.base import PART_PATTERN, Chunks, Meter, ObjectName, Room, StoredObject
 from filmgate.store.s3.errors import s3_errors
 from filmgate.store.s3.multipart import PART_BYTES, LateHead, MultipartUpload, abort, split
-from filmgate.store.s3.ranged import open_range
+from filmgate.store.s3.ranged import no_chunks, open_range
 from filmgate.store.s3.versions import delete_versions
 from filmgate.store.tenant_role import open_tenant_clients
 
@@ -93,10 +93,10 @@ class S3Store:
         sha256 = meter.sha256 if late_head is None else None
         return StoredObject(name, meter.size_bytes + head.size_bytes, sha256, self._clock())
 
-    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Chunks:
         if stop is not None and stop <= start:
             self.stat(name)
-            return iter(())
+            return no_chunks()
         return open_range(self.client_of(name.tenant_id), self._bucket, self._key_of(name), start, stop)
 
     def stat(self, name: ObjectName) -> StoredObject:
