@@ -32,6 +32,7 @@ NEEDS_FOLDER = {
     "audit export": ["-o", "audit.jsonl"],
     "audit verify": [],
     "deploy migrate": [],
+    "plan rightsize": ["--instance", "g6.xlarge"],
 }
 # Commands that can do their work without one, and their exit code.
 NEEDS_NONE = {

@@ -1,9 +1,10 @@
 """`filmgate plan rightsize`: whether a machine is too big, too small or fine, from its GPU metrics."""
 
-from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filmgate.cli.data_folder import Data, opened_database, settings_with
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
 from filmgate.errors import UsageError
@@ -29,6 +30,7 @@ def answer_rightsize(  # noqa: PLR0913 - one parameter per option
     days: options.Days = 7,
     instance: options.InstanceName = None,
     gpu: options.GpuName = None,
+    data: Data = None,
 ) -> "Answer":
     """Check the size of a machine against its GPU metrics, and list machines that would fit.
 
@@ -57,18 +59,15 @@ def answer_rightsize(  # noqa: PLR0913 - one parameter per option
         samples = read_cloudwatch(client, MetricSource.parse(cloudwatch), device, now, days)
         source = "CloudWatch"
     else:
-        samples, source = _own_jobs(days), "the jobs of this installation"
+        samples, source = _own_jobs(data, days), "the jobs of this installation"
     return plan_rightsize(samples, facts.catalog, facts.region, gpu=bare, instance=name, source=source)
 
 
-def _own_jobs(days: int) -> "Utilisation":
+def _own_jobs(data: Path | None, days: int) -> "Utilisation":
     from filmgate.catalog.utilisation import Utilisation
-    from filmgate.database import open_database
     from filmgate.scheduling.busy_hours import busy_hours
-    from filmgate.settings import load_settings
 
-    settings = load_settings()
-    with closing(open_database(settings.queue, settings.data)) as database:
+    with opened_database(settings_with(data)) as database:
         hours = busy_hours(database, days)
     if not hours:
         raise UsageError(
