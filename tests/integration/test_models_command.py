@@ -15,7 +15,7 @@ from filmgate.cli import main
 from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.database import open_database
-from filmgate.errors import ModelError, UsageError
+from filmgate.errors import ModelError, OutOfMemory, UsageError
 from filmgate.jobs import JobId, VideoSpec
 from filmgate.models.names import shipped_folder
 from filmgate.models.weights import ensure_adapter, open_cache
@@ -279,6 +279,23 @@ def test_a_model_that_is_not_loaded_may_be_evicted_and_is_pulled_for_the_next_jo
         spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
         list(runner.render(RenderTask(JobId(f"video_{1:032}"), spec)))
         assert read_uses(site, tmp_path) == {"tiny": True, "other": True}
+
+    run_worker_with(check, [site.url, other], site, tmp_path, monkeypatch)
+
+
+def test_a_model_that_does_not_fit_on_the_device_may_be_evicted(site, tmp_path, monkeypatch):
+    folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
+    push_folder(folder, site.remote())
+    push_folder(folder, site.remote(other))
+    needed = [2, 2, 3]  # bytes: each model is loaded once at the start, then `other` has grown
+    monkeypatch.setattr("filmgate.worker.gpu_runner.estimate_bytes", lambda *_: needed.pop(0))
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: 2)
+
+    def check(runner):
+        spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
+        with pytest.raises(OutOfMemory, match="other needs 3 bytes"):
+            list(runner.render(RenderTask(JobId(f"video_{1:032}"), spec)))
+        assert read_uses(site, tmp_path) == {"tiny": True, "other": False}
 
     run_worker_with(check, [site.url, other], site, tmp_path, monkeypatch)
 

@@ -117,6 +117,7 @@ class GpuRunner:
             estimate=lambda name: estimate_bytes(self._folder(name), settings),
             load=self._load,
             unload=self._unload,
+            forget=self._forget_folder,
         )
 
     @property
@@ -248,12 +249,16 @@ class GpuRunner:
         model, _ = loaded
         self._metrics.unloaded(name, self._cards[name].version)
         release(model.pipe, model.placement.device)
-        self._folders.pop(name)[1].close()
+
+    def _forget_folder(self, name: str) -> None:
+        """Let the cache evict the model."""
+        if name in self._folders:
+            self._folders.pop(name)[1].close()
 
     def close(self) -> None:
-        """Let the cache evict the models. Renders nothing after that."""
-        for _, held in self._folders.values():
-            held.close()
+        """Let the cache evict all models. Renders nothing after that."""
+        for name in list(self._folders):
+            self._forget_folder(name)
 
     def _folder(self, name: str) -> str:
         """The folder of a model, pulled if necessary and kept until the model is unloaded."""

@@ -15,7 +15,8 @@ class LoadedModels(Generic[_T]):
     """Loaded models within a memory budget. One thread at a time loads; others may use what is loaded.
 
     `estimate` returns the bytes of a model before it is loaded, so room is made first. `unload` must free the
-    memory before it returns. A model in use is not unloaded.
+    memory before it returns. A model in use is not unloaded. `forget` releases what `estimate` and `load`
+    hold besides memory, also if one of them fails.
     """
 
     def __init__(
@@ -25,11 +26,13 @@ class LoadedModels(Generic[_T]):
         estimate: Callable[[str], int],
         load: Callable[[str], _T],
         unload: Callable[[str, _T], None],
+        forget: Callable[[str], None],
     ) -> None:
         self._budget_bytes = budget_bytes
         self._estimate = estimate
         self._load = load
         self._unload = unload
+        self._forget = forget
         self._loaded: OrderedDict[str, tuple[_T, int]] = OrderedDict()
         self._users: Counter[str] = Counter()
         self._released = threading.Condition()
@@ -60,6 +63,13 @@ class LoadedModels(Generic[_T]):
         if name in self._loaded:
             self._loaded.move_to_end(name)
             return self._loaded[name][0]
+        try:
+            return self._load_new(name)
+        except BaseException:
+            self._forget(name)
+            raise
+
+    def _load_new(self, name: str) -> _T:
         needed = self._estimate(name)
         if needed > self._budget_bytes:
             raise OutOfMemory(f"{name} needs {needed} bytes, the budget is {self._budget_bytes}")
@@ -75,3 +85,4 @@ class LoadedModels(Generic[_T]):
             self._released.wait_for(lambda: not self._users[oldest])
         model, _ = self._loaded.pop(oldest)
         self._unload(oldest, model)
+        self._forget(oldest)

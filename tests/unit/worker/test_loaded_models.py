@@ -20,6 +20,7 @@ def models(events):
         estimate=SIZES.__getitem__,
         load=lambda name: events.append(f"load {name}") or name,
         unload=lambda name, _model: events.append(f"unload {name}"),
+        forget=lambda name: events.append(f"forget {name}"),
     )
 
 
@@ -31,18 +32,31 @@ def test_a_loaded_model_is_not_loaded_again(models, events):
 def test_the_least_recently_used_models_are_unloaded_before_the_next_is_loaded(models, events):
     for name in ("small", "medium", "small", "large"):
         models.get(name)
-    assert events == ["load small", "load medium", "unload medium", "unload small", "load large"]
+    unloaded = ["unload medium", "forget medium", "unload small", "forget small"]
+    assert events == ["load small", "load medium", *unloaded, "load large"]
     assert models.names == ("large",)
 
 
 def test_no_more_models_are_unloaded_than_necessary(models, events):
     for name in ("small", "medium", "other"):
         models.get(name)
-    assert (events[-2:], models.names) == (["unload small", "load other"], ("medium", "other"))
+    assert events[-3:] == ["unload small", "forget small", "load other"]
+    assert models.names == ("medium", "other")
 
 
-def test_a_model_larger_than_the_budget_is_refused_and_nothing_is_unloaded(models):
+def test_a_model_larger_than_the_budget_is_refused_and_nothing_is_unloaded(models, events):
     models.get("small")
     with pytest.raises(OutOfMemory, match="huge"):
         models.get("huge")
     assert models.names == ("small",)
+    assert events == ["load small", "forget huge"]
+
+
+def test_a_model_that_cannot_be_loaded_is_forgotten(events):
+    def fail(name):
+        raise OSError(name)
+
+    models = LoadedModels(10, estimate=SIZES.__getitem__, load=fail, unload=None, forget=events.append)
+    with pytest.raises(OSError, match="small"):
+        models.get("small")
+    assert (events, models.names) == (["small"], ())
