@@ -133,7 +133,7 @@ def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None)
     """
     if awaited is not None:
         account = lock_account(connection, awaited)
-        if account is None or _is_full(account) or not may_take(offer, account):
+        if account is None or _room(account) <= 0 or not may_take(offer, account):
             return None
         return _first_of(connection, awaited, offer)
     statement = _NEXT_FREE_TENANT.where(*_limits(offer, accounts.c.tenant_id, _IS_SHARED_ACCOUNT))
@@ -155,14 +155,14 @@ def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> R
     return min(filter(None, heads), key=lambda row: (row["deadline_at"], row["seq"]), default=None)
 
 
-def _is_full(account: Row) -> bool:
-    """Whether the tenant runs as many jobs as it may."""
-    return bool((account["max_running"] or math.inf) <= account["running"])
+def _room(account: Row) -> float:
+    """How many more jobs the tenant may run."""
+    return math.inf if account["max_running"] is None else account["max_running"] - account["running"]
 
 
 def _has_place(account: Row, row: Row) -> bool:
     """Whether the job may start. A lost job still counts as running."""
-    return row["state"] != JobState.QUEUED or not _is_full(account)
+    return row["state"] != JobState.QUEUED or _room(account) > 0
 
 
 def may_take(offer: Offer, account: Row) -> bool:
@@ -210,7 +210,7 @@ def find_ready(connection: sa.Connection, steady_now: float, limit: int) -> Mapp
     for row in connection.execute(_LIST_DUE, {"steady_now": steady_now, "most": limit}).mappings():
         _add(found, row)
     for lane in connection.execute(_LANES).mappings().all():
-        most = min(lane["jobs"], limit, (lane["max_running"] or math.inf) - lane["running"])
+        most = min(lane["jobs"], limit, _room(lane))
         if most > 0:
             own = {"own": lane["tenant_id"], "route": lane["route"], "model": lane["model"], "most": most}
             for row in connection.execute(_HEADS, own).mappings():
