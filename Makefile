@@ -71,7 +71,7 @@ release-check: newest-check built-check
 # where a tool is missing: buildah, podman and mmdebstrap; KUBEBUILDER_ASSETS (`setup-envtest use -p path`).
 # FILMGATE_TEST_WORKER_IMAGE=1 builds the worker image too, which downloads several GB.
 built-check: $(STAMP) $(HELM)
-	FILMGATE_TEST_RELEASE=1 FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -rs deploy/tests --timeout 3600
+	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -rs deploy/tests deploy/release_tests --timeout 3600
 
 # The tests of the parts that use torch, diffusers, PyAV and FastAPI, with the newest versions that pyproject.toml allows,
 # in an environment of their own. torch comes with CUDA: 3 GB to download, 5 GB on disk. NEWEST_PINS holds packages back:

@@ -57,10 +57,10 @@ from filmgate.telemetry.findings import Verdict
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.offboarding import opened_offboarding
-from filmgate.worker.pattern_runner import MODEL as PATTERN
 from filmgate.worker.retention import Retention
 from filmgate.worker_process import opened_services
 from tests.managed_site import ANYTHING, QUICK, WHY, ManagedSite, bedrock_settings
+from tests.pattern_runner import MODEL as PATTERN
 from tests.tickets import RESULT, make_offer, make_ticket
 from tests.waiting import wait_until
 

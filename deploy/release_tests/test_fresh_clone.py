@@ -23,9 +23,6 @@ from deploy.tests.images import ROOT
 from filmgate.client import Filmgate, RequestFailed
 from tests.server_process import ServerProcess
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("FILMGATE_TEST_RELEASE"), reason="make release-check installs fresh clones"
-)
 QUIET = {
     name: value for name, value in os.environ.items() if not name.startswith(("FILMGATE_", "PYTHONPATH"))
 }
