@@ -19,11 +19,11 @@ from benchmarks.report import JsonFlag, print_report, run
 from filmgate.jobs import Job
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.worker.base import Output, RenderTask
-from filmgate.worker.pattern_runner import PatternRunner
 from tests.local_site import open_site
+from tests.pattern_runner import PatternRunner
 
 
-class ThreadedPattern(PatternRunner):
+class ThreadedPattern(PatternRunner):  # type: ignore[misc] # tests have no types
     """A pattern runner whose device goes on while the worker stores, as the GPU does."""
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:

@@ -28,7 +28,7 @@ PRELOADED = (
     "filmgate.server",
     "filmgate.store.local.store",
     "filmgate.tenants.registry",
-    "filmgate.worker.pattern_runner",
+    "tests.pattern_runner",
     "filmgate.worker_process",
 )
 

@@ -19,7 +19,7 @@ from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.worker.base import Output
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern_runner import MODEL, PatternRunner
+from tests.pattern_runner import MODEL, PatternRunner
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 

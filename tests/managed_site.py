@@ -15,9 +15,9 @@ from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerS
 from filmgate.store.keys import open_keys
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import MODEL
 from filmgate.worker_process import WorkerServices, build_managed_worker, opened_services
 from tests.local_site import JobView
+from tests.pattern_runner import MODEL
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")

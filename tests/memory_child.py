@@ -9,8 +9,8 @@ from pathlib import Path
 from filmgate.errors import StoreFull
 from filmgate.jobs import JobState
 from filmgate.store.base import ObjectName
-from filmgate.worker.pattern_runner import PatternRunner
 from tests.local_site import ACME, open_site
+from tests.pattern_runner import PatternRunner
 from tests.waiting import wait_until
 
 

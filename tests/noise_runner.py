@@ -8,7 +8,7 @@ import numpy as np
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment
-from filmgate.worker.pattern_runner import PatternRunner
+from tests.pattern_runner import PatternRunner
 from tests.spools import spooled_clip
 
 WIDTH, HEIGHT = 1280, 720

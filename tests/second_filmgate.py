@@ -10,9 +10,9 @@ from filmgate.settings import ProviderSettings, WorkerSettings
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.worker.health import WorkerTelemetry
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from filmgate.worker.tracing import WorkerTracing
 from tests.forks import start_process
+from tests.pattern_runner import MODEL, PatternRunner
 from tests.server_process import ServerProcess
 from tests.service import running, settings_for
 

@@ -13,9 +13,9 @@ from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.keys import open_keys
-from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.forks import ForkedProcess, start_process
 from tests.local_site import JobView
+from tests.pattern_runner import MODEL, pattern_clip
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 

@@ -8,8 +8,8 @@ from filmgate.providers import open_provider
 from filmgate.providers.invocations import SqlInvocations
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import load_settings
-from filmgate.worker.pattern_runner import MODEL
 from filmgate.worker_process import run_managed_worker
+from tests.pattern_runner import MODEL
 
 
 def die(*_):

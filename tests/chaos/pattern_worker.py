@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from filmgate.settings import load_settings
-from filmgate.worker.pattern_runner import PatternRunner
 from filmgate.worker_process import run_worker
+from tests.pattern_runner import PatternRunner
 
 
 def step_clock(offset: Path) -> None:

@@ -25,9 +25,9 @@ from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.chaos.conftest import Site
+from tests.pattern_runner import MODEL, pattern_clip
 from tests.second_filmgate import CARDS_ENVIRON
 from tests.tickets import make_ticket
 from tests.waiting import wait_until

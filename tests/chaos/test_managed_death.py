@@ -12,9 +12,9 @@ from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import MODEL
 from tests.fake_bedrock import ENVIRON, FakeBedrock, make_mp4
 from tests.managed_site import ANYTHING
+from tests.pattern_runner import MODEL
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")

@@ -14,7 +14,7 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Phase
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import MODEL
+from tests.pattern_runner import MODEL
 from tests.second_filmgate import CARDS_ENVIRON, SecondFilmgate
 from tests.server_process import ServerProcess
 

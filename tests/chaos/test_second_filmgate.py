@@ -6,8 +6,8 @@ import pytest
 from filmgate.jobs import ManagedPolicy, RouteReason, TenantId
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import pattern_clip
 from tests.chaos.conftest import Site
+from tests.pattern_runner import pattern_clip
 from tests.second_filmgate import CARDS_ENVIRON, QUICK_ENVIRON, SecondFilmgate
 from tests.server_process import ServerProcess
 

@@ -8,7 +8,7 @@ import pytest
 from filmgate.jobs import ManagedPolicy, Route, TenantId
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.pattern_runner import MODEL
+from tests.pattern_runner import MODEL
 from tests.second_filmgate import CARDS_ENVIRON
 from tests.server_process import ServerProcess, free_port
 

@@ -11,7 +11,7 @@ from filmgate.store.base import ObjectName
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import EarlyUpload
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment, RenderTask
-from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
+from tests.pattern_runner import PatternRunner, pattern_clip
 from tests.tickets import SPEC
 
 ACME, JOB = TenantId("acme"), new_job_id()

@@ -9,10 +9,10 @@ from filmgate.errors import ProviderCannot, ProviderRefused
 from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
 from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ProviderTask
-from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.fake_bedrock import FakeBedrock, make_mp4
 from tests.images import png
 from tests.managed_site import bedrock_settings
+from tests.pattern_runner import MODEL, pattern_clip
 from tests.second_filmgate import endpoint_settings, second_filmgate
 from tests.waiting import wait_until
 

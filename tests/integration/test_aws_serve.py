@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from filmgate.worker.pattern_runner import pattern_clip
 from tests.forks import run_process, start_process
+from tests.pattern_runner import pattern_clip
 from tests.server_process import ServerProcess
 from tests.tickets import SPEC
 from tests.waiting import wait_until

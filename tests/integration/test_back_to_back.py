@@ -9,8 +9,8 @@ from filmgate.errors import DeviceError, LeaseLost
 from filmgate.jobs import JobState, Reason, Share, Stage
 from filmgate.store.base import CHECKPOINT_PART
 from filmgate.worker.base import ClipSource, Step
-from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
 from tests.local_site import ACME, FAST, Tapped
+from tests.pattern_runner import MODEL, PatternRunner, pattern_clip
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 

@@ -12,7 +12,7 @@ from filmgate.jobs import WorkerId
 from filmgate.pipeline.bench.alone import measure_alone
 from filmgate.settings import Settings, WorkerSettings, with_values
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern_runner import MODEL, PatternRunner
+from tests.pattern_runner import MODEL, PatternRunner
 from tests.service import MODELS, running, settings_for
 
 

@@ -13,9 +13,9 @@ from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed.orphans import OrphanSweep
-from filmgate.worker.pattern_runner import pattern_clip
 from tests.fake_bedrock import make_mp4
 from tests.managed_site import ACME, open_managed_site
+from tests.pattern_runner import pattern_clip
 from tests.second_filmgate import endpoint_settings, second_filmgate
 from tests.waiting import wait_until
 

@@ -16,11 +16,11 @@ from filmgate.store.base import CHECKPOINT_PART
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt
 from filmgate.worker.base import ClipSource, RenderTask
-from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
 from filmgate.worker.publisher import Publisher
 from filmgate.worker.tracing import WorkerTracing
 from filmgate.worker.turns import Device
 from tests.local_site import FAST
+from tests.pattern_runner import MODEL, PatternRunner, pattern_clip
 from tests.tickets import make_offer, make_spec
 
 LOG = Log("test")

@@ -19,11 +19,11 @@ from filmgate.telemetry.tracing import open_tracer
 from filmgate.worker.base import Step
 from filmgate.worker.health import WorkerTelemetry
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from filmgate.worker.tracing import WorkerTracing
 from filmgate.worker_process import WorkerServices, build_managed_worker
 from tests.local_site import Tapped
 from tests.otlp_receiver import otlp_receiver
+from tests.pattern_runner import MODEL, PatternRunner
 from tests.second_filmgate import CARDS, QUICK, endpoint_settings, second_filmgate
 from tests.service import running, settings_for
 from tests.waiting import wait_until

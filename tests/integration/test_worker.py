@@ -24,8 +24,8 @@ from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
 from filmgate.worker.base import ClipSource, EarlyClip, Latents, Step
 from filmgate.worker.failures import to_failure
-from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.local_site import ACME, FAST, Tapped
+from tests.pattern_runner import PatternRunner, pattern_clip
 from tests.waiting import wait_until
 
 

@@ -1,6 +1,6 @@
 """A runner that renders a test pattern: real stages, adjustable speed, deterministic bytes that are no video.
 
-It replaces the GPU in tests of the queue, the worker and the store.
+It replaces the GPU in tests and benchmarks of the queue, the worker and the store.
 """
 
 import hashlib
