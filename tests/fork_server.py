@@ -16,6 +16,12 @@ import sys
 
 import psutil
 
+from filmgate import worker_process
+from filmgate.scheduling import forecast, workers
+
+WORKER_TIMEOUT = "FILMGATE_TEST_WORKER_TIMEOUT"
+"""A variable: after how many seconds of silence a worker counts as dead, if less than usual."""
+
 # What servers and workers import before they are ready.
 PRELOADED = (
     "boto3",
@@ -42,6 +48,9 @@ def run_child(module, arguments, environ, folder, output, errors):
     faulthandler.register(signal.SIGUSR1)
     os.environ.clear()
     os.environ.update(environ)
+    if seconds := environ.get(WORKER_TIMEOUT):
+        workers.TIMEOUT_SECONDS = forecast.TIMEOUT_SECONDS = float(seconds)
+        worker_process.HEARTBEAT_SECONDS = float(seconds) / 6
     os.chdir(folder)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

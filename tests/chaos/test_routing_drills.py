@@ -14,6 +14,7 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Phase
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
+from tests.fork_server import WORKER_TIMEOUT
 from tests.pattern_runner import MODEL
 from tests.second_filmgate import CARDS_ENVIRON, SecondFilmgate
 from tests.server_process import ServerProcess
@@ -26,6 +27,7 @@ SETTINGS = CARDS_ENVIRON | {
     "FILMGATE_PROVIDER__POLL_SECONDS": "0.1",
     "FILMGATE_ROUTING__SPILL_SECONDS": "0.1",
     "FILMGATE_ADMISSION__SLO_SECONDS": "300",
+    WORKER_TIMEOUT: "10",
 }
 
 

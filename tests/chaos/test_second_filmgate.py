@@ -7,6 +7,7 @@ from filmgate.jobs import ManagedPolicy, RouteReason, TenantId
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
 from tests.chaos.conftest import Site
+from tests.fork_server import WORKER_TIMEOUT
 from tests.pattern_runner import pattern_clip
 from tests.second_filmgate import CARDS_ENVIRON, QUICK_ENVIRON, SecondFilmgate
 from tests.server_process import ServerProcess
@@ -34,6 +35,7 @@ def first(tmp_path_factory, second):
         "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
         "FILMGATE_ROUTING__SPILL_SECONDS": "0.2",
         "FILMGATE_ADMISSION__SLO_SECONDS": "300",
+        WORKER_TIMEOUT: "10",
     }
     site = Site(environ | QUICK_ENVIRON | CARDS_ENVIRON, folder / "workers.log")
     policy = ManagedPolicy(is_allowed=True)

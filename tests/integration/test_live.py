@@ -217,7 +217,8 @@ def test_a_viewer_who_leaves_closes_the_file_of_the_clip(service, client, video)
     gc.disable()  # without a collector that closes it later
     try:
         with client.stream("GET", f"/v1/videos/{video['id']}/content") as response:
-            next(response.iter_raw(1000))
+            chunks = response.iter_raw(1000)  # closes the connection with its last reference
+            next(chunks)
             assert is_open()
         wait_until(lambda: not is_open())
     finally:
