@@ -1,6 +1,7 @@
 """The command line and the report of every benchmark."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -14,8 +15,10 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON line inst
 
 
 def make_app(main: Callable[..., None]) -> typer.Typer:
-    """A command line with one command."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    """A command line with one command, named as it is run."""
+    spec = sys.modules[main.__module__].__spec__
+    name = f"python -m {spec.name if spec is not None else main.__module__}"
+    app = typer.Typer(name=name, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(main)
     return app
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import make_report, print_report
+from benchmarks.report import make_app, make_report, print_report
+from filmgate.cli import run_command
 from filmgate.cli.bench import bench
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
+# A command of `filmgate bench`, and one that runs where only torch is installed.
+OTHER_COMMAND_LINES = {"bench_pipeline", "bench_roofline"}
 
 
 def test_a_report_names_commit_machine_settings_results_and_ratios():
@@ -31,6 +34,14 @@ def test_a_report_is_one_line_or_indented(capsys, is_json, is_one_line):
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_can_be_imported_and_says_what_it_measures(name):
     assert importlib.import_module(f"benchmarks.{name}").__doc__
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in OTHER_COMMAND_LINES])
+def test_the_help_of_a_benchmark_says_how_it_is_run(name, capsys):
+    main = importlib.import_module(f"benchmarks.{name}").main
+    with pytest.raises(SystemExit, match="0"):
+        run_command(make_app(main), ["--help"])
+    assert capsys.readouterr().out.startswith(f"Usage: python -m benchmarks.{name} [OPTIONS]")
 
 
 def test_the_docs_name_benchmarks_that_exist():
