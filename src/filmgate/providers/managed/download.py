@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from filmgate.errors import ProviderError, ProviderRefused
 from filmgate.jobs import Clip, InvocationId, Lease, StageSeconds, StillKind
@@ -62,7 +63,8 @@ class ClipDownloader:
     def _store_stills(self, lease: Lease, stored: StoredObject) -> dict[StillKind, str]:
         """Make thumbnail and sprite sheet from the stored clip. A clip without stills is valid."""
         try:
-            stills = make_stills(self._store.read(stored.name))
+            with closing(self._store.read(stored.name)) as clip:
+                stills = make_stills(clip)
         except NoStills as exc:
             log.warning("no stills could be made of the clip", job_id=lease.job.id, reason=exc.reason)
             return {}
