@@ -4,6 +4,7 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from statistics import median
 from threading import Thread
 
 import pytest
@@ -17,18 +18,11 @@ from tests.server_process import ServerProcess
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
-FRAMES = """async () => {
-    const times = [];
-    let before = performance.now();
-    for (let frame = 0; frame < 40; frame += 1) {
-        scrollBy(0, 150);
+SCROLL = """async (frames) => {
+    for (let frame = 0; frame < frames; frame += 1) {
+        scrollTo(0, (frame % 4) * 150);
         await new Promise(requestAnimationFrame);
-        const now = performance.now();
-        times.push(now - before);
-        before = now;
     }
-    scrollTo(0, 0);
-    return times.sort((a, b) => a - b)[20];
 }"""
 TO_THE_END = """() => {
     scrollTo(0, document.body.scrollHeight);
@@ -38,8 +32,6 @@ ANIMATED = """() => document.getAnimations().flatMap(({effect}) => effect.getKey
     .flatMap((frame) => Object.keys(frame))
     .filter((name) => !["offset", "computedOffset", "easing", "composite"].includes(name))"""
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-ONE_FRAME = 16.7
-"""Milliseconds: nothing finer can be measured."""
 
 
 def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
@@ -139,26 +131,41 @@ class EmptyPage(BaseHTTPRequestHandler):
         return
 
 
+class CpuClock:
+    """The CPU seconds of a page's main thread. They depend little on what else runs on this machine."""
+
+    def __init__(self, page):
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def read(self):
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+
+
+def measure_first_paint(context, url):
+    """The CPU seconds of a page until it has painted. No call of the API returns meanwhile."""
+    page = context.new_page()
+    page.route("**/v1/**", lambda _route: None)
+    clock = CpuClock(page)
+    page.goto(url)
+    wait_until(lambda: page.evaluate(PAINT))
+    seconds = clock.read()
+    page.close()
+    return seconds
+
+
 def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromium, site):
     context = chromium.new_context()
     context.add_init_script(f"sessionStorage.setItem('filmgate.key', '{site.key}')")
     with ThreadingHTTPServer(("127.0.0.1", 0), EmptyPage) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        times = {f"http://127.0.0.1:{server.server_port}/": [], site.url: []}
-        for count in range(1, 21):
-            for url, found in times.items():
-                page = context.new_page()
-                page.goto(url)
-                found.append(wait_until(lambda page=page: page.evaluate(PAINT)))
-                page.close()
-            # The shortest of each: what else runs on this machine only adds to them.
-            empty, console = map(min, times.values())
-            is_quick = console <= 3 * max(empty, ONE_FRAME)
-            if count >= 5 and is_quick:
-                break
+        urls = (f"http://127.0.0.1:{server.server_port}/", site.url)
+        rounds = [[measure_first_paint(context, url) for url in urls] for _ in range(7)]
         server.shutdown()
     context.close()
-    assert is_quick, times
+    empty, console = map(median, zip(*rounds, strict=True))
+    assert console <= 3 * empty, rounds
 
 
 def test_a_slow_network_delays_the_page_and_breaks_nothing(opened):
@@ -173,18 +180,19 @@ def test_a_slow_network_delays_the_page_and_breaks_nothing(opened):
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):
+def test_five_hundred_clips_scroll_at_sixty_frames_per_second(site, hand, opened):
+    """A frame must not need more than its time. It needs about a ninth of it here."""
     queue = site.service.services.queue
     for number in range(500):
         job = queue.enqueue(make_ticket("first", prompt=f"clip {number}"))
         queue.cancel(TenantId("first"), job.id)
     page = opened("/#/clips", site.keys["first"])
-    expect(page.locator(".gallery-tile").first).to_be_visible()
-    few = page.evaluate(FRAMES)
-    tiles = page.locator(".gallery-tile")
     wait_until(lambda: page.evaluate(TO_THE_END) >= 500)
-    expect(tiles).to_have_count(500)
-    assert page.evaluate(FRAMES) <= 3 * max(few, 16.7)
+    expect(page.locator(".gallery-tile")).to_have_count(500)
+    clock, frames = CpuClock(page), 80
+    before = clock.read()
+    page.evaluate(SCROLL, frames)
+    assert (clock.read() - before) / frames <= 1 / 60
 
 
 def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):
