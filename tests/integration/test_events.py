@@ -85,7 +85,7 @@ def test_a_change_is_sent_when_it_is_committed_not_at_the_next_interval(tmp_path
             listener.wait_for(lambda _n, _i, data, wanted=stage: data["stage"] == wanted)
         hand.finish()
         assert listener.join()[-1][2]["status"] == "completed"
-        assert time.monotonic() - began < interval, "four changes in less than one interval"
+        assert time.monotonic() - began < 3 * interval, "by polling, each of the four takes an interval"
 
 
 def test_progress_events_contain_finished_work_and_an_eta(service, video):
