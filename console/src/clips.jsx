@@ -52,28 +52,32 @@ function toQuery({ state, model, day, digest }) {
 
 const isFound = (video, text) => !text || `${video.prompt} ${video.id}`.toLowerCase().includes(text.toLowerCase());
 
+// The clips that one question of the server finds, as far as they are read. A page that was asked for by another
+// question, or twice, is dropped.
+const open = (filter) => ({ filter, question: toQuery(filter).toString(), videos: [], after: null, hasMore: true, selected: new Set(), problem: null });
+const add = (gallery, { question, after }, page) => (
+  gallery.question !== question || gallery.after !== after ? gallery
+    : { ...gallery, videos: [...gallery.videos, ...page.data], after: page.last_id, hasMore: page.has_more, problem: null }
+);
+const without = (set, id) => new Set([...set].filter((each) => each !== id));
+
 export function Clips({ query }) {
-  const [videos, setVideos] = useState([]);
-  const [cursor, setCursor] = useState({ hasMore: true });
-  const [filter, setFilter] = useState({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" });
+  const [gallery, setGallery] = useState(() => open({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" }));
   const [models, setModels] = useState([]);
-  const [selected, setSelected] = useState(new Set());
-  const [problem, setProblem] = useState(null);
   const end = useRef(null);
-  const question = toQuery(filter).toString();
+  const { filter, question, videos, after, hasMore, selected, problem } = gallery;
+  const setProblem = (error) => setGallery((old) => ({ ...old, problem: error }));
   useEffect(() => { get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem); }, []);
   // The next page, when the end comes into view; ended by another filter. After an outage, it is read again.
   useEffect(() => {
-    if (!cursor.hasMore) return undefined;
+    if (!hasMore) return undefined;
     const stop = new AbortController();
     const more = async (signal) => {
       try {
-        const page = await get(`/v1/videos?${question}${cursor.after ? `&after=${cursor.after}` : ""}`, { signal });
-        setProblem(null);
-        setVideos((old) => [...old, ...page.data]);
-        setCursor({ after: page.last_id, hasMore: page.has_more });
+        const page = await get(`/v1/videos?${question}${after ? `&after=${after}` : ""}`, { signal });
+        setGallery((old) => add(old, { question, after }, page));
       } catch (error) {
-        if (!signal.aborted) setProblem(error);
+        setGallery((old) => (signal.aborted || old.question !== question ? old : { ...old, problem: error }));
         throw error;
       }
     };
@@ -84,12 +88,12 @@ export function Clips({ query }) {
     }, { rootMargin: "600px" });
     observer.observe(end.current);
     return () => { observer.disconnect(); stop.abort(); };
-  }, [cursor, question]);
+  }, [question, after, hasMore]);
 
-  const choose = (changes) => {
-    setFilter((old) => ({ ...old, ...changes }));
-    if (!("text" in changes) || "digest" in changes) { setVideos([]); setSelected(new Set()); setProblem(null); setCursor({ hasMore: true }); }
-  };
+  const choose = (changes) => setGallery((old) => {
+    const chosen = open({ ...old.filter, ...changes });
+    return chosen.question === old.question ? { ...old, filter: chosen.filter } : chosen;
+  });
   const change = (name) => (event) => choose({ [name]: event.currentTarget.value });
   const type = (event) => {
     const text = event.currentTarget.value;
@@ -104,13 +108,12 @@ export function Clips({ query }) {
       setProblem(error);
     }
   };
-  const select = (id) => setSelected((old) => { const copy = new Set(old); if (!copy.delete(id)) copy.add(id); return copy; });
+  const select = (id) => setGallery((old) => ({ ...old, selected: old.selected.has(id) ? without(old.selected, id) : new Set([...old.selected, id]) }));
   const removeSelected = async () => {
     for (const id of selected) {
       try {
         await remove(`/v1/videos/${id}`);
-        setVideos((old) => old.filter((video) => video.id !== id));
-        setSelected((old) => { const copy = new Set(old); copy.delete(id); return copy; });
+        setGallery((old) => ({ ...old, videos: old.videos.filter((video) => video.id !== id), selected: without(old.selected, id) }));
       } catch (error) {
         setProblem(error);
       }
@@ -119,7 +122,7 @@ export function Clips({ query }) {
   const shown = videos.filter((video) => isFound(video, filter.text));
   const isFiltered = Object.values(filter).some(Boolean);
   return (
-    <Page title="Clips" actions={selected.size > 0 && <><span>{selected.size} selected</span><button type="button" onClick={() => setSelected(new Set())}>Clear</button>
+    <Page title="Clips" actions={selected.size > 0 && <><span>{selected.size} selected</span><button type="button" onClick={() => setGallery((old) => ({ ...old, selected: new Set() }))}>Clear</button>
       <SureButton label="Delete" sure={`Delete ${selected.size} for good`} onSure={removeSelected} /></>}>
       <form class="filters" role="search" onSubmit={findAll}>
         <input type="search" aria-label="Search prompts" aria-describedby="search-hint" placeholder="Search prompts, or paste a digest" value={filter.text} onInput={type} />
@@ -132,8 +135,8 @@ export function Clips({ query }) {
       {filter.digest && <p class="notice chosen">Clips with the prompt digest <code>{filter.digest.slice(0, 16)}…</code><button type="button" onClick={() => choose({ digest: "" })}>Show all clips</button></p>}
       <Notice problem={problem} />
       <ul class="gallery" onKeyDown={moveFocus}>{shown.map((video) => <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />)}</ul>
-      {!cursor.hasMore && shown.length === 0 && !problem && <div class="empty card"><p>{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p></div>}
-      {cursor.hasMore && videos.length === 0 && !problem && <Loading />}
+      {!hasMore && shown.length === 0 && !problem && <div class="empty card"><p>{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p></div>}
+      {hasMore && videos.length === 0 && !problem && <Loading />}
       <div ref={end} class="end" />
     </Page>
   );

@@ -168,6 +168,39 @@ def test_a_pasted_image_becomes_the_source_of_the_clip_and_of_those_made_from_it
     compile(code, "clip.py", "exec")
 
 
+# Requests with this text in their URL are answered when the test says so, even if the page has aborted them.
+HOLD = """(text) => {
+    const { fetch } = window;
+    window.fetch = async (url, options) => {
+        if (!url.includes(text)) return fetch(url, options);
+        const response = await fetch(url, { ...options, signal: undefined });
+        await new Promise((resolve) => { window.release = resolve; });
+        return response;
+    };
+}"""
+
+
+def test_a_late_answer_to_an_earlier_filter_is_not_shown(site, opened):
+    key = site.service.add_tenant("late")
+    with site.service.client(key) as client:
+        for number in range(3):
+            video = client.post("/v1/videos", json={"prompt": f"clip {number}", **SMALL}).json()["id"]
+            client.post(f"/v1/videos/{video}/cancel")
+    page = opened("/#/clips", key)
+    tiles = page.locator(".gallery-tile")
+    expect(tiles).to_have_count(3)
+    page.evaluate(HOLD, "status=failed")
+    page.get_by_label("State").select_option("failed")
+    wait_until(lambda: page.evaluate("() => Boolean(window.release)"))
+    page.get_by_label("State").select_option("completed")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    page.evaluate("async () => { window.release(); await new Promise(requestAnimationFrame); }")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    expect(tiles).to_have_count(0)
+    page.get_by_label("State").select_option("")
+    expect(tiles).to_have_count(3)
+
+
 def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opened):
     with site.service.client(site.keys["first"]) as client:
         for number in range(30):
