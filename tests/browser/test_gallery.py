@@ -1,0 +1,77 @@
+"""The gallery of the console: pages, filters, selection."""
+
+from playwright.sync_api import expect
+
+from tests.browser.test_console import SMALL
+from tests.waiting import wait_until
+
+# Requests with this text in their URL are answered when the test says so, even if the page has aborted them.
+HOLD = """(text) => {
+    const { fetch } = window;
+    window.fetch = async (url, options) => {
+        if (!url.includes(text)) return fetch(url, options);
+        const response = await fetch(url, { ...options, signal: undefined });
+        await new Promise((resolve) => { window.release = resolve; });
+        return response;
+    };
+}"""
+
+
+def test_a_late_answer_to_an_earlier_filter_is_not_shown(site, opened):
+    key = site.service.add_tenant("late")
+    with site.service.client(key) as client:
+        for number in range(3):
+            video = client.post("/v1/videos", json={"prompt": f"clip {number}", **SMALL}).json()["id"]
+            client.post(f"/v1/videos/{video}/cancel")
+    page = opened("/#/clips", key)
+    tiles = page.locator(".gallery-tile")
+    expect(tiles).to_have_count(3)
+    page.evaluate(HOLD, "status=failed")
+    page.get_by_label("State").select_option("failed")
+    wait_until(lambda: page.evaluate("() => Boolean(window.release)"))
+    page.get_by_label("State").select_option("completed")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    page.evaluate("async () => { window.release(); await new Promise(requestAnimationFrame); }")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    expect(tiles).to_have_count(0)
+    page.get_by_label("State").select_option("")
+    expect(tiles).to_have_count(3)
+
+
+def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opened):
+    with site.service.client(site.keys["first"]) as client:
+        for number in range(30):
+            video = client.post("/v1/videos", json={"prompt": f"clip {number}", **SMALL}).json()["id"]
+            client.post(f"/v1/videos/{video}/cancel")
+    page = opened("/#/clips", site.keys["first"])
+    expect(page.locator(".gallery-tile")).to_have_count(24)
+    page.mouse.wheel(0, 10_000)
+    expect(page.locator(".gallery-tile")).to_have_count(30)
+    page.get_by_label("State").select_option("completed")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    page.get_by_label("State").select_option("failed")
+    expect(page.locator(".gallery-tile").first).to_be_visible()
+    page.get_by_label("Search prompts").fill("clip 29")
+    expect(page.locator(".gallery-tile")).to_have_count(1)
+    # The oldest clip is on the second page: the server finds it by the digest of its prompt.
+    page.get_by_label("Search prompts").fill("clip 0")
+    page.get_by_role("button", name="Exactly this prompt").click()
+    expect(page.locator(".gallery-tile")).to_have_count(1)
+    expect(page.locator(".gallery-tile")).to_contain_text("clip 0")
+    page.get_by_role("button", name="Show all clips").click()
+    expect(page.locator(".gallery-tile").nth(23)).to_be_visible()
+    page.locator(".tile-link").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tile-link").nth(1)).to_be_focused()
+    with site.service.client(site.keys["first"]) as client:
+        newest = client.get("/v1/videos?limit=1").json()["data"][0]["id"]
+        digest = client.get(f"/v1/videos/{newest}/audit").json()["data"][0]["details"]["prompt_hmac"]
+    page.get_by_label("Search prompts").fill(digest)
+    expect(page.locator(".gallery-tile")).to_have_count(1)
+    page.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete 1 for good").click()
+    expect(page.locator(".gallery-tile")).to_have_count(0)
+    other = opened("/#/clips", site.keys["second"])
+    expect(other.get_by_text("There are no clips yet.")).to_be_visible()
+    expect(other.get_by_role("link", name="Queue")).to_have_count(0)
