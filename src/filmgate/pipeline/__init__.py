@@ -1,1 +1,4 @@
-"""Room 5: text -> denoise -> decode -> transfer -> encode. Only this package imports torch and av."""
+"""Package 5 on the request path: text -> denoise -> decode -> transfer -> encode.
+
+Only this package imports torch and av.
+"""

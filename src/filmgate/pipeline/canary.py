@@ -22,13 +22,14 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 
 PROMPT, STEPS, SIDE, FPS = Prompt("a canary sings"), 2, 128, 8
 MAX_DIFFERENCE = 8.0
 """Mean difference in luma levels between two clips of one device. Kernels may round differently from run to
 run; a faulty device differs by far more."""
 _MIN_TOLERANCE, _NOISE_FACTOR = 2.0, 4.0
+_REMEDY = "delete it with `filmgate models reset-canary VERSION`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,13 @@ def make_golden(model: VideoModel, renderer: Renderer) -> GoldenClip:
 def measure_drift(golden: GoldenClip, model: VideoModel, renderer: Renderer) -> float:
     """Render the canary and return its mean difference from the golden clip, in luma levels.
 
-    Raises DecodeError if the clip is incomplete, contains NaN, or the golden clip is damaged.
+    Raises DecodeError if the clip is incomplete or contains NaN, or if the golden clip is damaged or was made
+    by a version of Filmgate with another canary clip.
     """
-    frames = zlib.decompress(golden.frames)
-    if hashlib.sha256(frames).hexdigest() != golden.sha256:
-        raise DecodeError("the golden clip does not match its digest")
-    luma = _render_luma(model, renderer)
-    return _compare(np.frombuffer(frames, np.uint8).reshape(luma.shape).astype(np.float32), luma)
+    expected, luma = _read_frames(golden), _render_luma(model, renderer)
+    if expected.size != luma.size:
+        raise DecodeError(f"the golden clip has another size than the canary clip; {_REMEDY}")
+    return _compare(expected.reshape(luma.shape), luma)
 
 
 def describe_setup(model: VideoModel) -> str:
@@ -76,10 +77,10 @@ def describe_setup(model: VideoModel) -> str:
 def canary_request(model: VideoModel) -> ClipRequest:
     """The smallest clip that still runs every part of the model."""
     limits = model.limits
-    side = limits.size.nearest(Size(SIDE, SIDE)).width
-    image = Image.new("RGB", (side, side), "grey") if limits.needs_image else None
+    size = limits.size.nearest(Size(SIDE, SIDE))
+    image = Image.new("RGB", size, "grey") if limits.needs_image else None
     frames = limits.frames.step + limits.frames.offset
-    return ClipRequest(side, side, frames, FPS, STEPS, seed=0, guidance=1.0, image=image)
+    return ClipRequest(*size, frames, FPS, STEPS, seed=0, guidance=1.0, image=image)
 
 
 def read_luma(clip: bytes) -> np.ndarray:
@@ -99,6 +100,16 @@ def _render_luma(model: VideoModel, renderer: Renderer) -> np.ndarray:
     if luma.shape != expected:
         raise DecodeError(f"the canary clip has the shape {luma.shape}, not {expected}")
     return luma
+
+
+def _read_frames(golden: GoldenClip) -> np.ndarray:
+    try:
+        frames = zlib.decompress(golden.frames)
+    except zlib.error as exc:
+        raise DecodeError(f"the golden clip is damaged; {_REMEDY}") from exc
+    if hashlib.sha256(frames).hexdigest() != golden.sha256:
+        raise DecodeError(f"the golden clip does not match its digest; {_REMEDY}")
+    return np.frombuffer(frames, np.uint8).astype(np.float32)
 
 
 def _compare(one: np.ndarray, other: np.ndarray) -> float:

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -11,28 +12,33 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
+from accelerate.hooks import CpuOffload
 from torch import Tensor
 
 from filmgate import __version__
-from filmgate.pipeline.control import Control, Stage
+from filmgate.jobs import Stage
+from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode import DecoderChoice, fallback_decoder, open_decoder
-from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
-from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.decode.latents import FiniteCheck
+from filmgate.pipeline.decode.base import ClipShape, FiniteCheck, Rung, Vae, VideoDecoder, decode_frames
+from filmgate.pipeline.decode.fast.decoder import forget_network
 from filmgate.pipeline.encode.clip_file import ClipFile, ClipSpool, ClipTarget, OnFragment, SpooledClip
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.mux import head_bytes
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
+from filmgate.pipeline.launch import is_kernel_error
 from filmgate.pipeline.transfer.channel import pull
-from filmgate.pipeline.transfer.colour import Layout, Rgb24
-from filmgate.pipeline.transfer.loops import Consumer, NonFiniteFrames, Rings, carry_overlapped
-from filmgate.pipeline.transfer.streams import Streams, Timeline, open_streams
+from filmgate.pipeline.transfer.colour import Rgb24
+from filmgate.pipeline.transfer.loops import Consumer, NonFiniteFrames, Rings, transfer_overlapped
+from filmgate.pipeline.transfer.streams import AnyTimeline, Streams, open_streams
 from filmgate.pipeline.wipe import shares_memory, wiping
 from filmgate.telemetry.logs import Log
 
 log = Log("transfer")
 
-Carry = Callable[..., None]
+Loop = Callable[[Iterator[Tensor], Rings, Consumer, Control, AnyTimeline | None], None]
+OpenRings = Callable[[], AbstractContextManager[Rings]]
+OnFrames = Callable[[np.ndarray, int], None]
+"""Receives frames as a Consumer does, and their number so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,8 @@ class ClipOutputs:
 
     `on_spool` is called before the first frame if the clip has no path. With `scaled_to`, frames are scaled
     to this size before they are encoded. `owner` is whose clip it is, usually a tenant: buffers that hold
-    frames of another owner are overwritten before they are used.
+    frames of another owner are overwritten before they are used. `dropped_frames` at the start are decoded,
+    but not part of the clip.
     """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -51,6 +58,7 @@ class ClipOutputs:
     on_spool: Callable[[ClipSpool], None] | None = None
     scaled_to: tuple[int, int] | None = None
     owner: str = ""
+    dropped_frames: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,87 @@ class ClipReport:
     phases: Phases
 
 
+class FrameSource:
+    """The frames of one clip: from the chosen decoder, and from the exact one after NaN or a kernel error.
+
+    `rung` is the last rung that was used. `requested_at` is the time when the first chunk was requested,
+    `decoded_at` when the device had finished the last one.
+    """
+
+    def __init__(
+        self,
+        vae: Vae,
+        latents: Tensor,
+        control: Control,
+        choice: DecoderChoice = "auto",
+        latents_per_chunk: int = 1,
+        dropped_frames: int = 0,
+    ) -> None:
+        self._vae = vae
+        self._latents = latents
+        self._control = control
+        self.device = bring_to_device(vae)
+        self._decoder = open_decoder(vae, latents_per_chunk, choice)
+        decoded = self._decoder.shape(self._decoder.to_vae_latents(latents.to("meta")))
+        self.shape = replace(decoded, frames=decoded.frames - dropped_frames)
+        self.rung = ""
+        self.requested_at: float | None = None
+        self.decoded_at = 0.0
+        self._dropped = dropped_frames
+        self._done = dropped_frames
+
+    def run(
+        self, loop: Loop, open_rings: OpenRings, on_frames: OnFrames, timeline: AnyTimeline | None = None
+    ) -> None:
+        """Pass all frames to `on_frames`. The exact decoder continues where the fast one cannot."""
+
+        def consume(frames: np.ndarray) -> None:
+            self._done += len(frames)
+            on_frames(frames, self._done - self._dropped)
+
+        def decode(decoder: VideoDecoder) -> None:
+            with open_rings() as rings:
+                loop(self._chunks(decoder, rings.streams), rings, consume, self._control, timeline)
+
+        try:
+            decode(self._decoder)
+            return
+        except Exception as exc:
+            exact, is_not_finite = fallback_decoder(self._decoder), isinstance(exc, NonFiniteFrames)
+            if exact is None or not (is_not_finite or is_kernel_error(exc)):
+                raise
+        why = "produced NaN or infinity" if is_not_finite else "could not run a kernel"
+        message = f"the fast decoder {why}; continuing with the exact decoder"
+        log.warning(message, frames=self._done)
+        self._control.enter_device()  # the next clip may have it by now
+        decode(exact)
+
+    def _chunks(self, decoder: VideoDecoder, streams: Streams) -> Iterator[Tensor]:
+        """The chunks that have not been passed on. The clip leaves the device when the last one is queued.
+
+        Starts with the first request: the GPU must not wait for files, encoders and threads in between.
+        """
+        self.requested_at = self.requested_at or time.perf_counter()
+        self.rung = ""
+        latents = self._latents
+        bring_to_device(self._vae)  # again, for the exact decoder
+        ready, verdict = make_ready(decoder, latents, self.device, self._vae.dtype)
+        with wiping(None if shares_memory(ready, latents) else ready), returned_to_host(self._vae):
+            for frames in decode_frames(decoder, ready, self._take_rung, verdict.require, self._done):
+                with wiping(frames):  # the next chunk is requested when this one is converted
+                    yield frames
+                del frames  # the decoder may need this memory for the next chunk
+        last = streams.mark_compute()
+        self._control.leave_device()  # the next clip queues its first step behind the last chunk
+        last.wait_on_host()
+        self.decoded_at = time.perf_counter()
+
+    def _take_rung(self, rung: Rung) -> None:
+        if self.rung:
+            self._control.on_step_down(rung.name)
+        self.rung = rung.name
+
+
 class ClipWriter:
     """Writes clips from the latents of one VAE. Clips of the same shape reuse its buffers.
 
@@ -88,14 +177,14 @@ class ClipWriter:
         vae: Vae,
         options: EncodeOptions | None = None,
         slots: tuple[int, int] = (2, 8),
-        carry: Carry = carry_overlapped,
+        loop: Loop = transfer_overlapped,
         latents_per_chunk: int = 1,
         decoder: DecoderChoice = "auto",
     ) -> None:
         self._vae = vae
         self._options = options or EncodeOptions()
         self._slots = slots
-        self._carry = carry
+        self._loop = loop
         self._latents_per_chunk = latents_per_chunk
         self._decoder: DecoderChoice = decoder
         self._rings: tuple[ClipShape, Rings] | None = None
@@ -107,7 +196,7 @@ class ClipWriter:
         path: Path | None,
         outputs: ClipOutputs | None = None,
         control: Control | None = None,
-        make_timeline: Callable[[Rings], Timeline] | None = None,
+        timeline: AnyTimeline | None = None,
     ) -> ClipReport:
         """Decode, encode and publish one clip at `path`, or in a spool if there is no path.
 
@@ -115,76 +204,43 @@ class ClipWriter:
         """
         started = time.perf_counter()
         outputs, control = outputs or ClipOutputs(), control or Control()
-        device = bring_to_device(self._vae)
-        decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
-        shape = decoder.shape(decoder.to_vae_latents(latents.to("meta")))
-        stills = Stills(outputs.stills, shape.frames, outputs.on_still, self._options.layout)
-        timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
-        moments, rungs = [started], list[str]()
+        source = FrameSource(
+            self._vae, latents, control, self._decoder, self._latents_per_chunk, outputs.dropped_frames
+        )
+        shape = source.shape
+        layout = self._options.layout
+        stills = Stills(outputs.stills, shape.frames, outputs.on_still, layout, outputs.scaled_to)
         with closing(_target(path, outputs, shape.frames)) as clip:
             size = outputs.scaled_to or (shape.width, shape.height)
             encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
             if outputs.on_spool and isinstance(clip, SpooledClip):
                 outputs.on_spool(clip.spool)
 
-            def take_rung(rung: Rung) -> None:
-                if rungs:
-                    control.on_step_down(rung.name)
-                rungs.append(rung.name)
-
-            def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
-                rungs.clear()
-                rings = self._rings_for(shape, device)
-                rings.owner = outputs.owner
-                chunks = self._decoded(decoder, latents, device, start, take_rung)
-                watched = _watched(chunks, rings.streams, moments, control)
-                self._run(watched, rings, consume, control, timeline)
-
-            def consume(frames: np.ndarray, done: int) -> None:
+            def on_frames(frames: np.ndarray, done: int) -> None:
                 stills.add(frames)
                 encoder.write(frames)
                 control.report(Stage.DECODE, done, shape.frames)
 
-            with self._rings_in_use:  # the previous clip may still be copied and encoded
-                _carry_with_fallback(decoder, carry, consume)
-            control.report(Stage.FINISH, 0, 1)
+            source.run(self._loop, partial(self._open_rings, source, outputs.owner), on_frames, timeline)
             encoder.finish()
-            moments.append(time.perf_counter())
+            drained = time.perf_counter()
             size_bytes = _publish(clip, stills)
-        moments.append(time.perf_counter())
-        control.report(Stage.FINISH, 1, 1)
+        published = time.perf_counter()
         first = (encoder.first_fragment_at or started) - started
         spool = clip.spool if isinstance(clip, SpooledClip) else None
-        phases = Phases(*(after - before for before, after in pairwise(moments)))
-        return ClipReport(path, spool, size_bytes, shape, moments[-1] - started, first, rungs[-1], phases)
+        times = (started, source.requested_at or started, source.decoded_at, drained, published)
+        phases = Phases(*(after - before for before, after in pairwise(times)))
+        return ClipReport(path, spool, size_bytes, shape, published - started, first, source.rung, phases)
 
-    def _decoded(
-        self,
-        decoder: VideoDecoder,
-        latents: Tensor,
-        device: torch.device,
-        start: int,
-        on_rung: Callable[[Rung], None],
-    ) -> Iterator[Tensor]:
-        # Starts with the first request: the GPU must not wait for files, encoders and threads in between.
-        ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
-        with wiping(None if shares_memory(ready, latents) else ready):
-            for frames in decode_frames(decoder, ready, on_rung, verdict.require, start):
-                with wiping(frames):  # the next chunk is requested when this one is converted
-                    yield frames
-                del frames  # the decoder may need this memory for the next chunk
-
-    def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
-        try:
-            self._carry(chunks, rings, *rest)
-        except BaseException:
-            self._rings = None  # the failure closed them; the next clip needs new ones
-            raise
-
-    def _rings_for(self, shape: ClipShape, device: torch.device) -> Rings:
-        if self._rings is None or self._rings[0] != shape:
-            self._rings = (shape, Rings(open_streams(device), self._options.layout, shape, self._slots))
-        return self._rings[1]
+    @contextmanager
+    def _open_rings(self, source: FrameSource, owner: str) -> Iterator[Rings]:
+        with self._rings_in_use:  # the previous clip may still be copied and encoded
+            if self._rings is None or self._rings[0] != source.shape or self._rings[1].is_closed:
+                streams = open_streams(source.device)
+                self._rings = source.shape, Rings(streams, self._options.layout, source.shape, self._slots)
+            rings = self._rings[1]
+            rings.owner = owner
+            yield rings
 
 
 def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
@@ -195,20 +251,16 @@ def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) 
 
 def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     """Yield frames as uint8 [n, height, width, 3] by chunk, while the GPU decodes the next one."""
-    device = bring_to_device(vae)
-    chosen = open_decoder(vae)
-    layout: Layout = Rgb24()
-    streams, control = open_streams(device), Control()
+    control = Control()
+    source = FrameSource(vae, latents, control)
+    streams = open_streams(source.device)
 
-    def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
-        ready, verdict = make_ready(decoder, latents, device, vae.dtype)
-        verdict.require()
-        rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
-        carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
+    def open_rings() -> AbstractContextManager[Rings]:
+        return nullcontext(Rings(streams, Rgb24(), source.shape, (2, 4)))
 
     def decode(emit: Callable[[np.ndarray], None]) -> None:
         with streams.on_compute():
-            _carry_with_fallback(chosen, carry, lambda frames, _: emit(frames.copy()))
+            source.run(transfer_overlapped, open_rings, lambda frames, _: emit(frames.copy()))
 
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
@@ -242,34 +294,6 @@ def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipTarget:
     return ClipFile(path, metadata, outputs.on_fragment)
 
 
-def _carry_with_fallback(
-    decoder: VideoDecoder,
-    carry: Callable[[VideoDecoder, Consumer, int], None],
-    consume: Callable[[np.ndarray, int], None],
-) -> None:
-    """Decode with `carry(decoder, consumer, start)`; `consume` gets the frames and their number so far.
-
-    If a fast decoder produces NaN or infinity, the exact decoder continues from that frame. The frames before
-    it are not decoded again.
-    """
-    done = 0
-
-    def count(frames: np.ndarray) -> None:
-        nonlocal done
-        done += len(frames)
-        consume(frames, done)
-
-    try:
-        carry(decoder, count, done)
-        return
-    except NonFiniteFrames:
-        exact = fallback_decoder(decoder)
-        if exact is None:
-            raise
-    log.warning("the fast decoder produced NaN or infinity; continuing with the exact decoder", frames=done)
-    carry(exact, count, done)
-
-
 def _publish(clip: ClipTarget, stills: Stills) -> int:
     """Publish the clip after its stills, so that a published clip has all of them."""
     try:
@@ -280,31 +304,33 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
         raise
 
 
-def _watched(
-    chunks: Iterator[Tensor], streams: Streams, moments: list[float], control: Control
-) -> Iterator[Tensor]:
-    """Yield the chunks and record when the first was requested and when the device finished the last.
-
-    The clip leaves the device when its last chunk is queued: the next clip queues its first step behind it.
-    """
-    if len(moments) == 1:
-        moments.append(time.perf_counter())
-    del moments[2:]  # times of a fast decoder that the exact decoder replaces
-    yield from chunks
-    last = streams.mark_compute()
-    control.leave_device()
-    last.wait_on_host()
-    moments.append(time.perf_counter())
-
-
 def bring_to_device(vae: Vae) -> torch.device:
-    """Move the VAE to its device and return the device.
+    """Move the VAE to its device, unless its layers are moved one by one, and return the device.
 
     Decoders do not call the VAE's `forward`, so accelerate's hook must be called here.
     """
-    hook = getattr(vae, "_hf_hook", None)
-    if hook is not None and hasattr(hook, "pre_forward"):
+    if isinstance(hook := getattr(vae, "_hf_hook", None), CpuOffload):
         hook.pre_forward(vae)
-        return torch.device(getattr(hook, "execution_device", None) or vae.device)
-    device: torch.device = vae.device
+    device: torch.device = next(_execution_devices(vae), vae.device)
     return device
+
+
+@contextmanager
+def returned_to_host(vae: Vae) -> Iterator[None]:
+    """If the VAE is offloaded between its uses, free its GPU memory after the block; its copy waits."""
+    try:
+        yield
+    finally:
+        if isinstance(hook := getattr(vae, "_hf_hook", None), CpuOffload):
+            forget_network(vae)
+            hook.init_hook(vae)
+
+
+def _execution_devices(vae: Vae) -> Iterator[torch.device]:
+    """Where accelerate's hooks run the layers. The weights of offloaded layers are on no device."""
+    for module in vae.modules():
+        hook = getattr(module, "_hf_hook", None)
+        for each in getattr(hook, "hooks", [hook]):
+            device = getattr(each, "execution_device", None)
+            if device is not None:
+                yield torch.device(device)

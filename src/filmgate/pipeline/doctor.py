@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
+from filmgate.models.pixel_formats import FORMATS
+from filmgate.pipeline.denoise.acceleration import find_missing_tool
 from filmgate.pipeline.encode.encoder import HARDWARE, SOFTWARE, accepts_options, probe_encoder
 from filmgate.pipeline.loading.compatibility import (
     TorchBuild,
@@ -13,7 +15,6 @@ from filmgate.pipeline.loading.compatibility import (
     read_gpus,
     read_torch_build,
 )
-from filmgate.pipeline.loading.compilation import find_missing_tool
 from filmgate.telemetry.findings import Finding, Verdict
 
 RECOMMENDED_FREE_BYTES = 12 << 30  # decoding Wan at 720p takes 10 GiB
@@ -84,20 +85,32 @@ def _gpu(index: int) -> Iterator[Finding]:
 
 def _encoders() -> Iterator[Finding]:
     for codec, name in SOFTWARE.items():
-        problem = probe_encoder(codec, name)
+        problems = _probe_formats(codec, name)
         remedy = "reinstall PyAV from its wheel: pip install --force-reinstall av"
-        if problem:
+        if problem := next(filter(None, problems.values()), None):
             yield Finding(f"{codec} encoder", Verdict.FAIL, f"{name}: {problem}", remedy)
         else:
-            yield Finding(f"{codec} encoder", Verdict.OK, f"{name} encoded a frame")
+            yield Finding(f"{codec} encoder", Verdict.OK, _describe_formats(name, problems))
     for codec, name in HARDWARE.items():
-        yield Finding(f"{codec} NVENC", Verdict.OK, _proven_of_nvenc(codec, name))
+        yield Finding(f"{codec} NVENC", Verdict.OK, _describe_nvenc(codec, name))
 
 
-def _proven_of_nvenc(codec: str, name: str) -> str:
-    """What this machine shows: a frame was encoded, or at least FFmpeg takes the options, or neither."""
-    problem = probe_encoder(codec, name)
-    if problem is None:
-        return f"{name} encoded a frame"
+def _probe_formats(codec: str, name: str) -> dict[str, str | None]:
+    """What keeps the encoder from encoding a frame in each pixel format of the codec, or None."""
+    return {each: probe_encoder(codec, name, each) for each in FORMATS[codec]}
+
+
+def _describe_formats(name: str, problems: dict[str, str | None]) -> str:
+    encoded = ", ".join(each for each, problem in problems.items() if problem is None)
+    failed = "".join(f"; not {each}: {problem}" for each, problem in problems.items() if problem is not None)
+    return f"{name} encoded frames in {encoded}{failed}"
+
+
+def _describe_nvenc(codec: str, name: str) -> str:
+    """The formats in which NVENC encodes a frame here; without any, whether FFmpeg accepts its options."""
+    problems = _probe_formats(codec, name)
+    if None in problems.values():
+        return _describe_formats(name, problems)
+    problem = next(iter(problems.values()))
     proven = "FFmpeg accepts its options" if accepts_options(codec, name) else "FFmpeg has no such encoder"
-    return f"{name} encoded no frame ({problem}); {proven}; {SOFTWARE[codec]} is used"
+    return f"{name} is not available on this machine ({problem}); using {SOFTWARE[codec]}; {proven}"

@@ -17,7 +17,7 @@ from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer, RenderReport
 from filmgate.pipeline.requests import to_clip_request
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.settings import Settings
 
 
@@ -33,17 +33,16 @@ class LocalModel:
     ) -> None:
         self.name = model.name
         self._settings = settings
-        self._held = ExitStack()
-        cache = open_cache(settings.models, settings.data)
-        folder = ensure_local(model.location, cache, self._held, on_pull)
-        loaded = load_model(folder, settings.pipeline)
-        self._limits = loaded.limits
-        known = adapters or AdapterRegistry()
+        cache, known = open_cache(settings.models, settings.data), adapters or AdapterRegistry()
         read = AdapterCache(
-            lambda name: ensure_adapter(known.find(name).location, cache, self._held),
+            lambda name: [ensure_adapter(place, cache, self._held) for place in known.find(name).locations],
             settings.models.adapter_cache_bytes,
         )
-        self._renderer = Renderer(loaded, settings.pipeline, adapters=read)
+        with ExitStack() as held:
+            loaded = load_model(ensure_local(model.location, cache, held, on_pull), settings.pipeline)
+            self._limits = loaded.limits
+            self._renderer = Renderer(loaded, settings.pipeline, adapters=read)
+            self._held = held.pop_all()
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
 """The whole pipeline for one clip: text -> denoise -> decode, transfer and encode at the same time."""
 
 import resource
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -11,19 +12,19 @@ from pathlib import Path
 import torch
 
 from filmgate.errors import UsageError
+from filmgate.jobs import Stage
 from filmgate.pipeline.clip_writer import ClipOutputs, ClipReport, ClipWriter
-from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.decode import check_choice
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode import check_choice, open_decoder
+from filmgate.pipeline.denoise.acceleration import Denoiser
 from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
-from filmgate.pipeline.denoise.fused.choice import FusedDenoiser
 from filmgate.pipeline.encode.clip_file import check_target
-from filmgate.pipeline.encode.encoder import EncodeOptions, check_pixel_format, threads_up_to
+from filmgate.pipeline.encode.encoder import EncodeOptions, check_encoder, threads_up_to
 from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
-from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text.encode import Prompt, TextCache, TextEmbedding, encode_text
+from filmgate.pipeline.text import Prompt, TextCache, TextEmbedding, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.pipeline.wipe import wiping
 from filmgate.settings import PipelineSettings
@@ -66,17 +67,16 @@ class Renderer:
     ) -> None:
         self._model = model
         self._settings = settings
-        self._is_reused = is_reused
         self._device = model.placement.device
         check_choice(model.pipe.vae, settings.decoder, self._device)
-        check_pixel_format(settings.codec, settings.pixel_format)
-        self._compiler = open_compiler(model.pipe, model.family, settings)
-        self._fused = FusedDenoiser(model, settings)
+        check_encoder(settings.codec, settings.encoder, settings.pixel_format)
+        self._denoiser = Denoiser(model, settings, is_reused=is_reused)
         self._texts = TextCache(settings.text_cache_bytes)
         self._adapters = AdapterSwitch(model, adapters or AdapterCache(_no_adapter, 0))
         self._streams = open_streams(self._device)
         self._threads = threads_up_to(settings.encoder_threads)
         self._writer: tuple[EncodeOptions, ClipWriter] | None = None
+        self._has_chosen_kernels = False
 
     def render(
         self, prompt: Prompt, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
@@ -94,25 +94,27 @@ class Renderer:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         started = time.perf_counter()
-        text = self._encode_text(prompt, control)
-        encoded = time.perf_counter()
-        denoised = self._run_denoiser(text, request, control, is_single=is_single)
+        denoised = self.queue_denoising(prompt, request, control, is_single=is_single)
         denoised.wait()
-        seconds: dict[str, float] = {
-            Stage.TEXT: encoded - started,
-            Stage.DENOISE: time.perf_counter() - encoded,
-        }
-        return replace(denoised, stage_seconds=seconds)
+        text_seconds = denoised.stage_seconds[Stage.TEXT]
+        denoise_seconds = time.perf_counter() - started - text_seconds
+        return replace(denoised, stage_seconds={Stage.TEXT: text_seconds, Stage.DENOISE: denoise_seconds})
 
-    def queue_denoising(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
-        """Like `denoise`, but does not wait for the last steps: decode can be queued behind them at once.
+    def queue_denoising(
+        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_single: bool = False
+    ) -> DenoisedClip:
+        """Like `denoise`, but does not wait for the last steps: decode can be queued behind them.
 
         Everything before the first pass runs while the device still works on the previous clip.
         """
+        self._choose_kernels(control)
+        started = time.perf_counter()
         with self._streams.beside_compute() if self.can_prepare else nullcontext():
             control.prepare_device()
             text = self._encode_text(prompt, control)
-            return self._run_denoiser(text, request, control)
+            encoded = time.perf_counter()
+            denoised = self._run_denoiser(text, request, control, is_single=is_single)
+        return replace(denoised, stage_seconds={Stage.TEXT: encoded - started})
 
     def finish(
         self,
@@ -124,15 +126,31 @@ class Renderer:
     ) -> RenderReport:
         """The last three stages: from latents, new or of a checkpoint, to the finished clip."""
         control.enter_device()
+        outputs = replace(outputs, dropped_frames=self._model.family.extra_frames(self._model.pipe))
         clip = self._writer_for(request).write(denoised.latents, path, outputs, control)
         seconds = {**denoised.stage_seconds, Stage.DECODE: clip.seconds}
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         return RenderReport(clip, request, seconds, denoised.is_text_cached, peak, peak_host_bytes())
 
+    def use_adapters(self, lora: str | None) -> None:
+        """Add exactly these adapters to the weights; without any, the weights are those of the model."""
+        with self._streams.on_compute():  # the previous clip may still use the weights
+            self._adapters.switch(lora)
+
     @property
     def can_prepare(self) -> bool:
         """Whether a clip may be prepared while another is decoded: offloaded models take turns on the GPU."""
         return self._model.placement.offload is Offload.NONE
+
+    def _choose_kernels(self, control: Control) -> None:
+        """Decide before the first clip. Trials time both choices, so the previous clip must have left."""
+        if self._has_chosen_kernels or self._device.type != "cuda":
+            return
+        control.enter_device()
+        self._denoiser.decide()
+        if self.can_prepare:  # an offloaded VAE is tried when it is on the GPU
+            open_decoder(self._model.pipe.vae, choice=self._settings.decoder)
+        self._has_chosen_kernels = self._denoiser.is_decided
 
     def _encode_text(self, prompt: Prompt, control: Control) -> TextEmbedding:
         control.report(Stage.TEXT, 0, 1)
@@ -147,14 +165,10 @@ class Renderer:
     def _run_denoiser(
         self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_single: bool = False
     ) -> DenoisedClip:
-        with self._streams.on_compute():  # the previous clip may still use the weights
-            self._adapters.switch(request.lora)
+        self.use_adapters(request.lora)
         work = partial(denoise, self._model, text, request, control, self._streams)
-        is_reused = self._is_reused and not is_single
-        is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
-        otherwise = partial(self._compiler.run, work, is_compiled=is_compiled)
         with wiping(text.arguments):
-            return self._fused.run(work, otherwise=otherwise)
+            return self._denoiser.run(work, is_single=is_single)
 
     def _writer_for(self, request: ClipRequest) -> ClipWriter:
         s = self._settings
@@ -169,10 +183,11 @@ class Renderer:
         return self._writer[1]
 
 
-def _no_adapter(name: str) -> Path:
+def _no_adapter(name: str) -> list[Path]:
     raise UsageError(f"no adapter is named {name[:60]!r}; set models.adapters_file", option="lora")
 
 
 def peak_host_bytes() -> int:
     """The peak memory of this process, including page-locked buffers."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -82,7 +82,7 @@ class DeviceMemory:
         self._device = device
         self._owner: str | None = None
 
-    def is_of_another(self, owner: str | None) -> bool:
+    def belongs_to_other(self, owner: str | None) -> bool:
         """Whether the memory must be overwritten before this owner uses it."""
         return owner != self._owner
 
@@ -91,18 +91,18 @@ class DeviceMemory:
 
         Other streams may be in use by that owner's job.
         """
-        if self.is_of_another(owner) and self._device.type == "cuda":
+        if self.belongs_to_other(owner) and self._device.type == "cuda":
             stream = torch.cuda.current_stream(self._device).cuda_stream
             with held_free_memory(self._device, stream) as blocks:
                 for _, memory in blocks:
                     memory.zero_()
 
-    def hand_to(self, owner: str | None) -> None:
+    def switch_owner(self, owner: str | None) -> None:
         """Overwrite all free memory if it may hold the content of another owner.
 
         Call it while no other job allocates memory. Raises OutOfMemory if one does.
         """
-        if self.is_of_another(owner):
+        if self.belongs_to_other(owner):
             overwrite_free_memory(self._device)
             self._owner = owner
 
@@ -134,7 +134,7 @@ def held_free_memory(
 ) -> Iterator[list[tuple[int, Tensor]]]:
     """All free memory, or that of one stream, as bytes with the handle of their stream, until the block ends.
 
-    Every block is allocated, so nobody else can get it in between.
+    Every block is allocated, so that nothing else can use it meanwhile.
     """
     held: list[tuple[int, Tensor]] = []
     torch.empty(1, device=device)  # the allocator collects memory that the device has finished with

@@ -7,7 +7,7 @@ Reads a JSON list of requests from stdin and prints a JSON list of results.
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -17,31 +17,17 @@ from filmgate.errors import FilmgateError
 from filmgate.jobs import Size
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest
+from filmgate.pipeline.bench.alone_result import Alone
 from filmgate.pipeline.clip_writer import prepare
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import decode_frames
 from filmgate.pipeline.loading.loader import VideoModel, load_model
-from filmgate.pipeline.loading.memory import name_device, release
+from filmgate.pipeline.loading.memory import find_gpu_uuid, name_device, release
 from filmgate.pipeline.render import CPU_LATENTS_PER_CHUNK, Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import Settings, load_settings
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """The median seconds of one kind of clip."""
-
-    device: str
-    size: str
-    frames: int
-    fps: int
-    steps: int
-    guidance: float
-    quality: str
-    denoise_seconds: float
-    decode_seconds: float
 
 
 def measure_alone(location: str, options: dict[str, Any], rounds: int, settings: Settings) -> Alone:
@@ -61,6 +47,7 @@ def measure_alone(location: str, options: dict[str, Any], rounds: int, settings:
     name = name_device(settings.pipeline)
     return Alone(
         name,
+        find_gpu_uuid(settings.pipeline),
         str(shape),
         request.frames,
         request.fps,

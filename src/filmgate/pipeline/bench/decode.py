@@ -16,24 +16,24 @@ from torch import Tensor
 
 from filmgate.jobs import Size
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
-from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
+from filmgate.pipeline.bench.vaes import VAES, build_vae, draw_latents, recipe_like, recipe_of
 from filmgate.pipeline.clip_writer import ClipReport, ClipWriter, Phases, prepare
 from filmgate.pipeline.decode import DecoderChoice, is_fast_decoder, open_decoder
-from filmgate.pipeline.decode.base import Vae
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import Vae, decode_frames
 from filmgate.pipeline.encode.clip_file import ClipFile
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions, threads_up_to
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
 from filmgate.pipeline.transfer.colour import Yuv420
-from filmgate.pipeline.transfer.loops import Rings, carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.streams import Span, Timeline
+from filmgate.pipeline.transfer.loops import transfer_overlapped, transfer_plain
+from filmgate.pipeline.transfer.streams import Span, Timeline, open_streams
 from filmgate.settings import PipelineSettings
 
 DIFFUSERS, PLAIN, OVERLAPPED, DECODE_ALONE = "diffusers", "plain", "overlapped", "decode_alone"
 EXACT, EXACT_ALONE = "exact", "exact_alone"  # overlapped, and alone, with the exact decoder
+VAE_ALONE = "vae_alone"  # `vae.decode` of the entire clip, in the VAE's own layers
 # The most important first: a run may be interrupted.
-VARIANTS = (OVERLAPPED, DECODE_ALONE, EXACT, EXACT_ALONE, PLAIN, DIFFUSERS)
+VARIANTS = (OVERLAPPED, DECODE_ALONE, EXACT, EXACT_ALONE, PLAIN, VAE_ALONE, DIFFUSERS)
 LOOPS = (OVERLAPPED, PLAIN)
 
 
@@ -77,15 +77,15 @@ class DecodeBench:
         self._is_cuda = vae.device.type == "cuda"
         self._is_warm = False  # running a loop also warms up the decoder alone
         self.is_fast = is_fast_decoder(open_decoder(vae, choice=decoder))
-        self._endings = {
-            EXACT: ClipWriter(vae, options, carry=carry_overlapped, decoder="exact"),
-            PLAIN: ClipWriter(vae, options, carry=carry_plain, decoder=decoder),
-            OVERLAPPED: ClipWriter(vae, options, carry=carry_overlapped, decoder=decoder),
+        self._writers = {
+            EXACT: ClipWriter(vae, options, loop=transfer_overlapped, decoder="exact"),
+            PLAIN: ClipWriter(vae, options, loop=transfer_plain, decoder=decoder),
+            OVERLAPPED: ClipWriter(vae, options, loop=transfer_overlapped, decoder=decoder),
         }
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variants to compare; those of the exact decoder only if `decoder` chooses the fast one."""
+        """The variants to compare, with the exact decoder only if `decoder` chooses the fast one."""
         return VARIANTS if self.is_fast else tuple(v for v in VARIANTS if v not in (EXACT, EXACT_ALONE))
 
     def measure(self, variant: str) -> Measured:
@@ -98,7 +98,7 @@ class DecodeBench:
             path = Path(folder) / "clip.mp4"
             if is_timed and not (variant in (DECODE_ALONE, EXACT_ALONE) and self._is_warm):
                 self._run(variant, self.draw(), path)
-            self._is_warm |= is_timed and variant in self._endings
+            self._is_warm |= is_timed and variant in self._writers
             if self._is_cuda:
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
@@ -106,7 +106,7 @@ class DecodeBench:
                 rounds = [self._timed(variant, path) for _ in range(self._rounds)]
             peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
             latents = self.draw()
-            is_profiled = self._is_cuda and is_timed and variant in self._endings
+            is_profiled = self._is_cuda and is_timed and variant in self._writers
             run = partial(self._run, variant, latents, path)
             gpu = profile_gpu(run, self._rounds) if is_profiled else None
         seconds = tuple(total for total, _ in rounds)
@@ -133,19 +133,14 @@ class DecodeBench:
         lossless = replace(self._options, crf=0)
         with tempfile.TemporaryDirectory() as folder:
             ours, diffusers = (Path(folder) / f"{n}.mp4" for n in range(2))
-            ClipWriter(self.vae, lossless, carry=carry_plain, decoder=self._decoder).write(latents, ours)
+            ClipWriter(self.vae, lossless, loop=transfer_plain, decoder=self._decoder).write(latents, ours)
             write_like_diffusers(self.vae, latents, diffusers, lossless)
             return mean_luma_difference(ours, diffusers)
 
     def _recorded(self, variant: str, latents: Tensor, path: Path) -> list[Span]:
-        recorded: list[Timeline] = []
-
-        def start(rings: Rings) -> Timeline:
-            recorded.append(Timeline(rings.streams))
-            return recorded[0]
-
-        self._endings[variant].write(latents, path, make_timeline=start)
-        return recorded[0].spans()
+        timeline = Timeline(open_streams(self.vae.device))
+        self._writers[variant].write(latents, path, timeline=timeline)
+        return timeline.spans()
 
     def _timed(self, variant: str, path: Path) -> tuple[float, ClipReport | None]:
         latents = self.draw()
@@ -162,10 +157,13 @@ class DecodeBench:
             for _ in decode_frames(decoder, ready):
                 pass
             return None
+        if variant == VAE_ALONE:
+            decode_with_vae(self.vae, latents)
+            return None
         if variant == DIFFUSERS:
             write_like_diffusers(self.vae, latents, path, self._options)
             return None
-        return self._endings[variant].write(latents, path)
+        return self._writers[variant].write(latents, path)
 
     def _synchronise(self) -> None:
         if self._is_cuda:
@@ -173,10 +171,16 @@ class DecodeBench:
 
 
 @torch.inference_mode()
+def decode_with_vae(vae: Vae, latents: Tensor) -> Tensor:
+    """The frames of the entire clip, as diffusers' pipelines decode them."""
+    _, ready = prepare(vae, latents, choice="exact")
+    video: Tensor = vae.decode(ready, return_dict=False)[0]
+    return video
+
+
 def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeOptions) -> None:
     """The usual diffusers code: decode the clip, copy floats to the host, scale, encode RGB frames."""
-    _, ready = prepare(vae, latents, choice="exact")
-    video = vae.decode(ready, return_dict=False)[0]
+    video = decode_with_vae(vae, latents)
     floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
     frames = (floats * 255).round().astype(np.uint8)
     with closing(ClipFile(path, {})) as clip:
@@ -210,17 +214,16 @@ def mean_luma_difference(one: Path, other: Path) -> float:
 def open_bench(
     name: str, size: str, frames: int, rounds: int, settings: PipelineSettings
 ) -> tuple[DecodeBench, dict[str, object]]:
-    """The benchmark on a VAE with random weights, or on that of a model, and the settings to report."""
+    """The benchmark on a VAE with random weights, or on a model's VAE, and the settings to report."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     width, height = Size.parse(size)
     if name in VAES:
-        vae = build_vae(name, device, dtype)
-        recipe = name
+        vae, recipe = build_vae(name, device, dtype), recipe_of(name)
     else:
-        vae = load_model(name, settings).pipe.vae
-        recipe = _recipe_like(vae)
-    draw = partial(random_latents, recipe, (width, height), frames, vae)
+        model = load_model(name, settings)
+        vae, recipe = model.pipe.vae, recipe_like(model.pipe.vae, model.family.compression(model.pipe))
+    draw = partial(draw_latents, recipe, (width, height), frames, vae)
     threads = threads_up_to(settings.encoder_threads)
     options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software", threads=threads)
     decoder = open_decoder(vae, choice="exact")
@@ -238,9 +241,3 @@ def open_bench(
         "rounds": rounds,
     }
     return DecodeBench(vae, draw, options, rounds, settings.decoder), about
-
-
-def _recipe_like(vae: object) -> str:
-    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels  # type: ignore[attr-defined]
-    same = (n for n, r in VAES.items() if r.class_name == type(vae).__name__ and r.channels == channels)
-    return next(same)

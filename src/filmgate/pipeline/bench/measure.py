@@ -31,7 +31,7 @@ class GpuUse:
 
     `kernel_utilisation` is the share of the time in which a kernel runs. `waiting` is the share in which the
     GPU waits for the host: pauses longer than MAX_KERNEL_GAP_MICROSECONDS. With several rounds the figures
-    are those of the median round, and `all_utilisations` lists every round.
+    come from the median round, and `all_utilisations` lists every round.
     """
 
     kernel_utilisation: float

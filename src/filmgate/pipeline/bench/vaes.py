@@ -1,6 +1,6 @@
 """Full-size VAEs from released configurations with random weights: real time and memory, no download."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from filmgate.errors import UsageError
 from filmgate.pipeline.decode.base import Vae
+from filmgate.pipeline.loading.families.base import Compression
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,19 @@ def build_vae(name: str, device: torch.device, dtype: torch.dtype) -> Vae:
 
 def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
     """Random pipeline latents for a clip of this size, different on every call."""
-    recipe = recipe_of(name)
+    return draw_latents(recipe_of(name), size, frames, vae)
+
+
+def draw_latents(recipe: VaeRecipe, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
+    """As `random_latents`, for any VAE. Raises UsageError for a size or length that it cannot decode."""
     width, height = size
     if min(size) < 1 or width % recipe.spatial or height % recipe.spatial:
         raise UsageError(
-            f"width and height must be positive multiples of {recipe.spatial} for {name}", option="--size"
+            f"width and height must be positive multiples of {recipe.spatial} for this VAE", option="--size"
         )
     if (frames - 1) % recipe.temporal:
         raise UsageError(
-            f"the number of frames must be a multiple of {recipe.temporal}, plus 1, for {name}",
+            f"the number of frames must be a multiple of {recipe.temporal}, plus 1, for this VAE",
             option="--frames",
         )
     length = (frames - 1) // recipe.temporal + 1
@@ -102,3 +107,14 @@ def recipe_of(name: str) -> VaeRecipe:
     if name not in VAES:
         raise UsageError(f"unknown VAE {name!r}; choose one of: {', '.join(VAES)}", option="--vae")
     return VAES[name]
+
+
+def recipe_like(vae: Vae, compression: Compression) -> VaeRecipe:
+    """The recipe of a model's VAE. Raises UsageError for a class without a recipe."""
+    name = type(vae).__name__
+    known = next((recipe for recipe in VAES.values() if recipe.class_name == name), None)
+    if known is None:
+        classes = ", ".join(sorted({recipe.class_name for recipe in VAES.values()}))
+        raise UsageError(f"this benchmark does not measure {name}; it measures {classes}", option="--model")
+    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
+    return replace(known, channels=channels, temporal=compression.temporal, spatial=compression.spatial)

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, as_single_clip, tile_ladder
 from filmgate.pipeline.decode.tiles import TileGrid
 from filmgate.pipeline.wipe import wipe, wiping
 
@@ -19,8 +18,6 @@ Cache = Any
 
 LatentRange = tuple[int, int]
 """The first latent frame of a chunk, and the one after its last."""
-
-OVERLAP_DIVISOR = 4  # neighbouring tiles overlap by a quarter, as with diffusers' 256/192
 
 
 class CausalVae(Protocol):
@@ -56,13 +53,8 @@ class CausalDecoder:
         return ClipShape(sum(counts), height * scale, width * scale, max(counts))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        shape = self.shape(latents)
-        tiled = [
-            Rung(f"{size} px tiles" + (", caches on the host" if n else ""), size, is_cache_offloaded=n > 0)
-            for n, size in enumerate(self._vae.tile_pixels)
-            if size < max(shape.height, shape.width)
-        ]
-        return tiled if self._vae.starts_tiled and tiled else [WHOLE_FRAME, *tiled]
+        starts_tiled, sizes = self._vae.starts_tiled, self._vae.tile_pixels
+        return tile_ladder(self.shape(latents), sizes, starts_tiled=starts_tiled, offloads_caches=True)
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         decoded = self._whole(latents) if rung.tile_pixels is None else self._tiled(latents, rung)
@@ -92,9 +84,7 @@ class CausalDecoder:
     def _tiled(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
         scale = self._vae.spatial_scale
-        tile = rung.tile_pixels // (scale * self._vae.patch)
-        height, width = latents.shape[-2:]
-        grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP_DIVISOR, 1), scale)
+        grid = TileGrid.over(latents, rung.tile_pixels // (scale * self._vae.patch), scale)
         caches: dict[int, Cache] = {}
         with wiping(caches):
             for chunk in self._cut(latents):

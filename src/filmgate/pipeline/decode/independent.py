@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, as_single_clip
+from filmgate.pipeline.wipe import wiping
 
-BATCH_FRAMES = (14, 8, 4, 2, 1)  # smaller batches flicker more, so the ladder starts with the largest
+# Smaller batches flicker more: the ladder starts with the whole clip, as the pipeline does by default.
+BATCH_FRAMES = (14, 8, 4, 2, 1)
+CHUNK_FRAMES = 8
 
 
 class IndependentDecoder:
@@ -25,14 +27,17 @@ class IndependentDecoder:
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, frames, height, width = latents.shape
-        return ClipShape(frames, height * self._scale, width * self._scale, min(BATCH_FRAMES[0], frames))
+        return ClipShape(frames, height * self._scale, width * self._scale, min(CHUNK_FRAMES, frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        sizes = sorted({min(n, latents.shape[2]) for n in BATCH_FRAMES}, reverse=True)
+        count = latents.shape[2]
+        sizes = [count, *(n for n in BATCH_FRAMES if n < count)]
         return [Rung(f"{n} frames at a time", batch_frames=n) for n in sizes]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.batch_frames is not None
         for part in torch.split(latents[0].transpose(0, 1), rung.batch_frames):
             frames = self._vae.decode(part, num_frames=len(part), return_dict=False)[0]
-            yield frames.transpose(0, 1).clamp(-1, 1)
+            with wiping(frames):
+                for chunk in frames.split(CHUNK_FRAMES):
+                    yield chunk.transpose(0, 1).clamp(-1, 1)

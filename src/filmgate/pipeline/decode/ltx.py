@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, tile_ladder
-from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, as_single_clip, tile_ladder
 from filmgate.pipeline.decode.ltx_layers import stream_decoder
 from filmgate.pipeline.decode.tiles import TileGrid
 
@@ -15,10 +13,11 @@ CHUNK_FRAMES = 8
 
 
 class LtxDecoder:
-    """Decodes with the VAE's own layers, one chunk at a time. From 0.9.1 on the decoder also denoises."""
+    """Decodes with the VAE's own layers, one chunk at a time.
 
-    DECODE_TIMESTEP = 0.05
-    DECODE_NOISE_SCALE = 0.025
+    From 0.9.1 on, the decoder can also denoise: its time step says how much noise the latents have. As by
+    default in diffusers' pipelines, they have none.
+    """
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
@@ -33,12 +32,8 @@ class LtxDecoder:
         latents = as_single_clip(latents, self._vae.config.latent_channels)
         mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
-        latents = latents * std / self._vae.config.scaling_factor + mean
-        if latents.is_meta or not self._vae.config.timestep_conditioning:
-            return latents
-        generator = torch.Generator(latents.device).manual_seed(0)
-        noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
-        return (1 - self.DECODE_NOISE_SCALE) * latents + self.DECODE_NOISE_SCALE * noise
+        normalised: Tensor = latents * std / self._vae.config.scaling_factor + mean
+        return normalised
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, latent_frames, height, width = latents.shape
@@ -47,14 +42,16 @@ class LtxDecoder:
         return ClipShape(frames, height * scale, width * scale, min(CHUNK_FRAMES, frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        return tile_ladder(self._vae, self.shape(latents))
+        side = self._vae.tile_sample_min_height
+        return tile_ladder(self.shape(latents), (side, side // 2), starts_tiled=self._vae.use_tiling)
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         if rung.tile_pixels is None:
             for frames in self._stream(latents):
                 yield frames[0].clamp(-1, 1)
             return
-        grid = self._grid(latents, rung.tile_pixels)
+        scale = self._vae.spatial_compression_ratio
+        grid = TileGrid.over(latents, rung.tile_pixels // scale, scale)
         tiles = [self._stream(tile) for tile in grid.cut(latents)]
         for parts in zip(*tiles, strict=True):
             yield grid.blend(list(parts))[0].clamp(-1, 1)
@@ -65,9 +62,4 @@ class LtxDecoder:
     def _timestep(self, latents: Tensor) -> Tensor | None:
         if not self._vae.config.timestep_conditioning:
             return None
-        return torch.full((1,), self.DECODE_TIMESTEP, device=latents.device, dtype=latents.dtype)
-
-    def _grid(self, latents: Tensor, tile_pixels: int) -> TileGrid:
-        scale = self._vae.spatial_compression_ratio
-        height, width = latents.shape[-2:]
-        return TileGrid(height, width, tile_pixels // scale, (tile_pixels - tile_pixels // 4) // scale, scale)
+        return latents.new_zeros(1)

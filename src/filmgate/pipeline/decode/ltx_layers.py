@@ -1,15 +1,17 @@
 """The decoder of LTX-Video as a stream: every layer takes chunks of frames and returns chunks of frames.
 
 A convolution that is not causal needs the frame after the one it computes, so it returns one frame less than
-it has received until the clip ends. Every frame passes every layer once: the result is that of one call on
-the whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
+it has received until the clip ends. Every frame passes every layer once: the result equals one call on the
+whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from accelerate.utils import align_module_device
 from torch import Tensor
 
 Layer = Any
@@ -19,7 +21,7 @@ Chunk = tuple[Tensor, bool]
 """Frames [1, C, T, h, w], and whether they are the last ones of the clip."""
 
 TIME = 2
-# The most values that enter a layer at once: large enough to keep a GPU busy.
+# The most values that enter a layer together: large enough to keep a GPU busy.
 _MAX_VALUES = 1 << 26
 
 
@@ -42,7 +44,14 @@ Prepare = Callable[[Tensor, Tensor | None, tuple[int, int]], Tensor]
 
 
 class Operations:
-    """The operations of the layers, as in the VAE."""
+    """The operations of the layers of one stream, as in the VAE."""
+
+    def __init__(self) -> None:
+        self._noises = itertools.count()
+
+    def noise(self, scale: Tensor | None) -> "_Noise":
+        """The noise of the next layer, the same for every clip: the same latents must give the same clip."""
+        return _Noise(scale, next(self._noises))
 
     def preparation(self, activation: Activation | None) -> Prepare:
         assert activation is None or activation.bias is None
@@ -86,8 +95,9 @@ def stream_decoder(
 ) -> Iterator[Tensor]:
     """Pixel frames of an `LTXVideoDecoder3d` without the clamp, `chunk_frames` at a time until the last."""
     chunks: Iterator[Chunk] = iter([(latents, True)])
-    for stage in _stages(decoder, timestep, operations or Operations()):
-        chunks = _run(stage, _split(chunks))
+    with align_module_device(decoder):  # accelerate loads offloaded weights only for a module's own forward
+        for stage in _stages(decoder, timestep, operations or Operations()):
+            chunks = _run(stage, _split(chunks))
     return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
 
 
@@ -205,16 +215,18 @@ class _Delay:
 class _Noise:
     """The noise of a layer: one plane for all frames of the clip."""
 
-    def __init__(self, scale: Tensor | None) -> None:
+    def __init__(self, scale: Tensor | None, seed: int) -> None:
         self._scale = scale
+        self._seed = seed
         self._noise: Tensor | None = None
 
     def add_to(self, frames: Tensor) -> Tensor:
         if self._scale is None:
             return frames
         if self._noise is None:
-            plane = torch.randn(frames.shape[-2:], device=frames.device, dtype=frames.dtype)
-            self._noise = (plane[None] * self._scale)[None, :, None]
+            generator = torch.Generator(frames.device).manual_seed(self._seed)
+            plane = torch.randn(frames.shape[-2:], generator=generator, device=frames.device)
+            self._noise = (plane.to(frames.dtype)[None] * self._scale)[None, :, None]
         return frames + self._noise
 
 
@@ -230,12 +242,14 @@ class _ResidualBlock:
         self._block = block
         self._operations = operations
         has_time = block.scale_shift_table is not None
-        before, between = _modulations(block, embedded) if has_time else (None, None)
+        with align_module_device(block):
+            before, between = _modulations(block, embedded) if has_time else (None, None)
+            scales = block.per_channel_scale1, block.per_channel_scale2
+            self._noises = [operations.noise(scale) for scale in scales]
         activation = Activation(block.norm1, block.nonlinearity, before)
         self._first = _Convolution(block.conv1, operations, activation)
         activation = Activation(block.norm2, block.nonlinearity, between, self._first.bias)
         self._second = _Convolution(block.conv2, operations, activation)
-        self._noises = _Noise(block.per_channel_scale1), _Noise(block.per_channel_scale2)
         self._delay = _Delay()
 
     def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:

@@ -18,6 +18,12 @@ class TileGrid:
     stride: int
     scale: int  # decoded pixels per latent pixel
 
+    @classmethod
+    def over(cls, latents: Tensor, tile: int, scale: int) -> "TileGrid":
+        """Tiles of latents [..., h, w]."""
+        height, width = latents.shape[-2:]
+        return cls(height, width, tile, stride_of(tile), scale)
+
     def cut(self, latents: Tensor) -> Iterator[Tensor]:
         """The tiles of latents [..., h, w], row by row."""
         for top, left in product(range(0, self.height, self.stride), range(0, self.width, self.stride)):
@@ -37,6 +43,11 @@ class TileGrid:
         stitched = [torch.cat([tile[..., :keep, :keep] for tile in row], dim=-1) for row in rows]
         frame = torch.cat(stitched, dim=-2)
         return frame[..., : self.height * self.scale, : self.width * self.scale]
+
+
+def stride_of(tile: int) -> int:
+    """Neighbouring tiles overlap by a quarter, as with diffusers' 256/192."""
+    return tile - max(tile // 4, 1)
 
 
 def fade(before: Tensor, after: Tensor, extent: int, dim: int) -> None:

@@ -1,4 +1,4 @@
-"""VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): decode the clip at once, then yield chunks."""
+"""VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): decode the whole clip, then yield chunks."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,26 +7,31 @@ from math import prod
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, as_single_clip, tile_ladder
 from filmgate.pipeline.decode.windowed import tiled
 from filmgate.pipeline.wipe import wiping
 
 CHUNK_FRAMES = 8
-SIGMA_DATA = 0.5  # Cosmos scales latents by its scheduler's sigma_data instead of a VAE factor
+TILE_PIXELS = (256, 128)
+COSMOS_SIGMA_DATA = 0.5  # of its scheduler, which scales latents instead of the VAE
 
 
 class WholeClipDecoder:
-    """Decodes in one call. Memory grows with the length of the clip."""
+    """Decodes in one call. Memory grows with the length of the clip.
 
-    def __init__(self, vae: Vae) -> None:
+    Latents are divided by `factor`, or by the VAE's own. A VAE that `masks_all_pairs` has an attention mask
+    with the square of all latent pixels.
+    """
+
+    def __init__(self, vae: Vae, factor: float | None = None, *, masks_all_pairs: bool = False) -> None:
         self._vae = vae
-        self._can_tile = hasattr(vae, "tiled_decode")
+        self._factor = factor
+        self._masks_all_pairs = masks_all_pairs
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
         latents = as_single_clip(latents, config.latent_channels)
-        factor = SIGMA_DATA if type(self._vae).__name__ == "AutoencoderKLCosmos" else config.scaling_factor
+        factor = config.scaling_factor if self._factor is None else self._factor
         mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
         if mean is None or std is None:
             return latents / factor
@@ -42,14 +47,13 @@ class WholeClipDecoder:
         return ClipShape(count, height * spatial, width * spatial, min(CHUNK_FRAMES, count))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        if not self._can_tile:
-            return [WHOLE_FRAME]
-        shape = self.shape(latents)
-        tiles = [Rung(f"{n} px tiles", n) for n in (256, 128) if n < max(shape.height, shape.width)]
-        starts_tiled = bool(tiles) and (self._vae.use_tiling or self._is_host_too_small(latents))
-        return tiles if starts_tiled else [WHOLE_FRAME, *tiles]
+        can_tile = hasattr(self._vae, "tiled_decode")
+        sizes = TILE_PIXELS if can_tile else ()
+        return tile_ladder(self.shape(latents), sizes, starts_tiled=can_tile and self._vae.use_tiling)
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
+        if rung.tile_pixels is None and self._is_host_too_small(latents):
+            raise torch.OutOfMemoryError("the masks of the attention do not fit into the memory of the host")
         vae = self._vae if rung.tile_pixels is None else tiled(self._vae, rung.tile_pixels)
         clip = vae.decode(latents, return_dict=False)[0]
         with wiping(clip):
@@ -59,18 +63,18 @@ class WholeClipDecoder:
     def _is_host_too_small(self, latents: Tensor) -> bool:
         """HunyuanVideo 1.5 masks all pairs of latent pixels (25 GB at 720p and 121 frames).
 
-        A GPU reports that it is out of memory, and the ladder goes on. On a CPU the process would be killed.
+        A GPU reports that it is out of memory. On a CPU the process would be killed.
         """
-        has_masks = type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
-        if not has_masks or latents.device.type != "cpu":
+        if not self._masks_all_pairs or latents.device.type != "cpu":
             return False
         pairs = prod(latents.shape[2:]) ** 2
         return pairs * latents.element_size() > available_host_bytes()
 
 
 def available_host_bytes() -> int:
-    """Memory that a process can still take without swapping."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Memory that a process can still take without swapping; macOS reports only all memory."""
+    is_known = "SC_AVPHYS_PAGES" in os.sysconf_names
+    return os.sysconf("SC_AVPHYS_PAGES" if is_known else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def ratios(vae: Vae) -> tuple[int, int]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, tile_ladder
-from filmgate.pipeline.decode.latents import as_single_clip
-from filmgate.pipeline.decode.tiles import fade
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, as_single_clip, tile_ladder
+from filmgate.pipeline.decode.tiles import fade, stride_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class WindowedDecoder:
         return ClipShape(frames, height * scale, width * scale, longest)
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        return tile_ladder(self._vae, self.shape(latents))
+        side = self._vae.tile_sample_min_height
+        return tile_ladder(self.shape(latents), (side, side // 2), starts_tiled=self._vae.use_tiling)
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         total = self.shape(latents).frames
@@ -79,6 +79,6 @@ def tiled(vae: Vae, tile_pixels: int) -> Vae:
     view = copy(vae)
     view.use_tiling = True
     view.tile_sample_min_height = view.tile_sample_min_width = tile_pixels
-    view.tile_sample_stride_height = view.tile_sample_stride_width = tile_pixels - tile_pixels // 4
+    view.tile_sample_stride_height = view.tile_sample_stride_width = stride_of(tile_pixels)
     view.tile_latent_min_height = view.tile_latent_min_width = tile_pixels // vae.spatial_compression_ratio
     return view

@@ -7,30 +7,39 @@ import os
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
-from math import inf, isfinite
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from filmgate.pipeline.denoise.waves import LARGE_TILE, queries_in_large_tiles
-from filmgate.pipeline.kernel_cache import cache_folder
-from filmgate.pipeline.trials import machine_key, time_both, wins_trial
-from filmgate.telemetry.logs import Log
+from filmgate.pipeline.launch import on_gpu_of
+from filmgate.pipeline.trials import (
+    Candidate,
+    Trial,
+    cache_folder,
+    choose,
+    machine_key,
+    relative_error,
+    time_both,
+)
 
-log = Log("attention")
-
+FLASH_PACKAGE = "flash-attn-4"
 # About a clip at 480p. At a quarter of it, the launch of flash-attn-4 takes longer than its work.
 TRIAL_TOKENS = 32_768
 CHECK_TOKENS = 8192
 # Tiles that are faster than the package's own choice, by generation and head size, measured at 32,760 tokens
 # and 12 heads: 703 TFLOP/s instead of 687 on one H200. Smaller tiles, at 679, are for what is left of the
-# queries when the larger ones have filled the GPU (see waves.py). The result is the same, bit for bit.
+# queries when the larger ones have filled the GPU. The result is the same, bit for bit.
 TILES: dict[tuple[int, int], dict[str, Any]] = {
     (9, 128): {"tile_mn": (192, 128), "mma_pv_is_rs": False, "intra_wg_overlap": True},
 }
 SMALL_TILES: dict[tuple[int, int], dict[str, Any]] = {(9, 128): {"tile_mn": (128, 128)}}
+LARGE_TILE, SMALL_TILE = 192, 128
+SMALL_TILE_COST = 1.035  # per query, relative to a large tile: 703 against 679 TFLOP/s on one H200
+SECOND_LAUNCH_COST = 4.0  # in queries of a large tile: about 10 microseconds
+MIN_GAIN = 0.005
 MAX_ERROR = 0.01  # relative norm of the difference to torch's attention; 0.003 was measured in bfloat16
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -55,15 +64,16 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def flash_in_two(query: Tensor, key: Tensor, value: Tensor, queries: int) -> Tensor:
     """The first `queries` in large tiles, the others in small ones."""
-    large = TILES.get(_tile_key(query), {})
-    attend = _flash_function()
-    if queries >= query.shape[1]:
-        whole: Tensor = attend(query, key, value, **large)[0]
-        return whole
-    out = torch.empty_like(query)
-    attend(query[:, :queries], key, value, out=out[:, :queries], **large)
-    attend(query[:, queries:], key, value, out=out[:, queries:], **SMALL_TILES.get(_tile_key(query), {}))
-    return out
+    attend, tile_key = _flash_function(), _tile_key(query)
+    large = TILES.get(tile_key, {})
+    with on_gpu_of(query):
+        if queries >= query.shape[1]:
+            whole: Tensor = attend(query, key, value, **large)[0]
+            return whole
+        out = torch.empty_like(query)
+        attend(query[:, :queries], key, value, out=out[:, :queries], **large)
+        attend(query[:, queries:], key, value, out=out[:, queries:], **SMALL_TILES.get(tile_key, {}))
+        return out
 
 
 def flash_at_once(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -99,44 +109,50 @@ def _flash_function() -> Any:
 def choose_attention(network: Any) -> Attention:
     """flash-attn-4 if it is installed, agrees with torch's attention and is faster for these heads."""
     config, weight = network.config, next(network.parameters())
-    heads, size = config.num_attention_heads, config.attention_head_dim
     if weight.device.type != "cuda" or not is_flash_installed():
         return torch_attention
-    dtype = network.dtype
-    key = f"attention, {heads} heads of {size}, {dtype}, {machine_key(weight.device, 'flash-attn-4')}"
-    return (
-        flash_attention
-        if _wins(key, (1, TRIAL_TOKENS, heads, size), dtype, weight.device)
-        else torch_attention
-    )
+    shape = (1, TRIAL_TOKENS, config.num_attention_heads, config.attention_head_dim)
+    return flash_attention if choose(_candidate(shape, network.dtype, weight.device)) else torch_attention
 
 
-@torch.inference_mode()
-def _wins(key: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
-    query, keys, values = (torch.randn(shape, device=device, dtype=dtype) for _ in range(3))
-    few = tuple(one[:, :CHECK_TOKENS] for one in (query, keys, values))
-    try:
-        expected = torch_attention(*few).float()
+def _candidate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Candidate:
+    def draw() -> list[Tensor]:
+        return [torch.randn(shape, device=device, dtype=dtype) for _ in range(3)]
+
+    def error() -> float:
+        few = [each[:, :CHECK_TOKENS] for each in draw()]
+        expected = torch_attention(*few)
         ways = (flash_at_once, partial(flash_in_two, queries=LARGE_TILE))
-        error = max(_error(way(*few), expected) for way in ways)
-        if not error <= MAX_ERROR:
-            log.warning(
-                "flash-attn-4 differs from torch's attention; not using it",
-                relative_error=round(error, 4) if isfinite(error) else None,
-            )
-            return False
-        fast, exact = (
-            partial(flash_attention, query, keys, values),
-            partial(torch_attention, query, keys, values),
-        )
-        return wins_trial(key, lambda: time_both(fast, exact, device))
-    except torch.OutOfMemoryError:
-        log.warning("not enough GPU memory to try flash-attn-4; using torch's attention")
-    except Exception as exc:  # noqa: BLE001 - a package that compiles on this machine fails in many ways
-        log.warning("flash-attn-4 failed; using torch's attention", error=exc)
-    return False
+        return max(relative_error(way(*few), expected) for way in ways)
+
+    def trial() -> Trial:
+        given = draw()
+        return time_both(partial(flash_attention, *given), partial(torch_attention, *given), device)
+
+    *_, heads, size = shape
+    key = f"attention, {heads} heads of {size}, {dtype}, {machine_key(device, FLASH_PACKAGE)}"
+    return Candidate(FLASH_PACKAGE, error, MAX_ERROR, key, trial)
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
-    error = float((found.float() - expected).norm() / expected.norm())
-    return error if isfinite(error) else inf
+@cache
+def queries_in_large_tiles(queries: int, heads: int, processors: int) -> int:
+    """The number of queries to run in large tiles; the rest run in small ones. Often all of them.
+
+    flash-attn-4 starts one program per head and tile of queries, and each multiprocessor runs one at a time.
+    At 32,760 queries and 12 heads, tiles of 192 queries take 15.5 waves of 132 multiprocessors, so the
+    sixteenth wave is half empty. Smaller tiles for the last queries make that wave shorter.
+    """
+    whole = ceil(queries / LARGE_TILE)
+    costs = {large: _cost(queries, large, heads, processors) for large in range(1, whole + 1)}
+    best = min(costs, key=lambda large: (costs[large], -large))
+    return best * LARGE_TILE if best < whole and costs[best] < (1 - MIN_GAIN) * costs[whole] else queries
+
+
+def _cost(queries: int, large: int, heads: int, processors: int) -> float:
+    """The time of the waves of both launches, in queries of a large tile."""
+    rest = max(queries - large * LARGE_TILE, 0)
+    cost = float(ceil(large * heads / processors) * LARGE_TILE)
+    if rest:
+        small = ceil(rest / SMALL_TILE)
+        cost += ceil(small * heads / processors) * SMALL_TILE * SMALL_TILE_COST + SECOND_LAUNCH_COST
+    return cost

@@ -8,7 +8,7 @@ latents are also packed as bytes: a retry that has them starts at decode.
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from filmgate.errors import ObjectCorrupt, OutOfMemory
+from filmgate.jobs import Stage
 from filmgate.models.quality import FULL, plan_steps
-from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text.encode import TextEmbedding
+from filmgate.pipeline.text import TextEmbedding
 from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
 from filmgate.pipeline.wipe import wiping, wiping_samples
 
@@ -39,8 +40,8 @@ class DenoisedClip:
     """Latents in the layout that the decoder reads, still normalised, ready to decode or to store.
 
     The other fields describe how they were made; they are empty for latents from a checkpoint. The device
-    may still be busy with the last steps: work that is queued for it may use the latents at once, the host
-    calls `wait` first.
+    may still be busy with the last steps: work that is queued for it may use the latents, the host calls
+    `wait` first.
     """
 
     latents: Tensor
@@ -66,9 +67,12 @@ def denoise(
     pipe = model.pipe if request.image is None else image_pipeline(model)
     steps = StepCounter(streams, request.steps, control)
     networks = model.family.denoisers_of(pipe)
+    passes = _plan_passes(pipe.scheduler, request)
 
     def start() -> None:
         find_first_step(pipe.scheduler)
+        if passes is not None:
+            passes.start()
         control.enter_device()
         streams.join_compute()
         steps.start()
@@ -82,10 +86,12 @@ def denoise(
             torch.inference_mode(),
             wiping_samples(pipe.scheduler) as kept,
             _before_first_pass(networks, start),
-            steps_without_waiting(pipe.scheduler),
-            _planned(pipe, networks, request),
+            non_blocking_steps(pipe.scheduler),
+            planned_passes(networks, passes) if passes is not None else nullcontext(),
         ):
             latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
+            if model.family.extra_frames(pipe):  # the pipeline drops them here, but only after it decodes
+                latents = steps.latents
             latents = model.family.unpack_latents(pipe, latents, request).contiguous()
             kept.append(latents)
             steps.end()
@@ -97,13 +103,12 @@ def denoise(
         ) from exc
 
 
-def _planned(pipe: Pipeline, networks: Sequence[Any], request: ClipRequest) -> AbstractContextManager[None]:
-    """The passes of the request's quality level; nothing changes for `full`."""
+def _plan_passes(scheduler: Any, request: ClipRequest) -> PlannedPasses | None:
+    """The passes of the request's quality level; `full` needs no plan."""
     if request.quality == FULL:
-        return nullcontext()
+        return None
     passes_per_step = 2 if request.guidance > 1 else 1
-    plan = plan_steps(request.quality, request.steps)
-    return planned_passes(networks, PlannedPasses(plan, pipe.scheduler, passes_per_step))
+    return PlannedPasses(plan_steps(request.quality, request.steps), scheduler, passes_per_step)
 
 
 @contextmanager
@@ -152,8 +157,9 @@ class StepCounter:
         self._total = total
         self._control = control
         self._queued: deque[Mark] = deque()
-        self._latents: Mark | None = None
+        self._end: Mark | None = None
         self._done = 0
+        self.latents: Tensor | None = None  # of the last step that was queued
 
     def start(self) -> None:
         self._control.check()
@@ -162,6 +168,7 @@ class StepCounter:
     def on_step_end(
         self, _pipe: Pipeline, _step: int, _time: Tensor, values: dict[str, Tensor]
     ) -> dict[str, Tensor]:
+        self.latents = values["latents"]
         self._queued.append(self._streams.mark_compute())
         if len(self._queued) > 1:
             self._wait_for_oldest()
@@ -170,14 +177,14 @@ class StepCounter:
 
     def end(self) -> None:
         """Mark the latents, which are made by a little work after the last step."""
-        self._latents = self._streams.mark_compute()
+        self._end, self.latents = self._streams.mark_compute(), None
 
     def finish(self) -> None:
         """Wait for the device, and report the steps that are not yet reported."""
         while self._queued:
             self._wait_for_oldest()
-        if self._latents is not None:
-            self._latents.wait_on_host()
+        if self._end is not None:
+            self._end.wait_on_host()
 
     def _wait_for_oldest(self) -> None:
         self._queued.popleft().wait_on_host()
@@ -193,7 +200,7 @@ def pack_latents(denoised: DenoisedClip) -> bytes:
     denoised.wait()
     latents = denoised.latents.detach()
     assert latents.is_contiguous(), "otherwise the compute stream would have to copy them"
-    streams = open_streams(latents.device)
+    streams = open_streams(latents.device, "copy latents")
     copy = streams.host_buffer(latents.nbytes)
     # The latents are ready: the copy waits for nothing but its own stream.
     _, copied = streams.copy(latents.view(-1).view(torch.uint8), copy, after=streams.mark_copy())
@@ -218,13 +225,13 @@ def find_first_step(scheduler: Any) -> None:
 
 
 @contextmanager
-def steps_without_waiting(scheduler: Any) -> Iterator[None]:
+def non_blocking_steps(scheduler: Any) -> Iterator[None]:
     """Inside the block, `scheduler.step` does not wait for the device."""
     step = scheduler.step
 
     @wraps(step)
     def queue_step(*args: Any, **kwargs: Any) -> Any:
-        with WithoutWaiting():
+        with NonBlockingCalls():
             return step(*args, **kwargs)
 
     scheduler.step = queue_step
@@ -234,7 +241,7 @@ def steps_without_waiting(scheduler: Any) -> Iterator[None]:
         del scheduler.step
 
 
-class WithoutWaiting(TorchFunctionMode):
+class NonBlockingCalls(TorchFunctionMode):
     """Replaces the calls of a scheduler that wait for a GPU by others with the same result.
 
     A copy of a number from pageable memory waits for the stream; a kernel that fills it in does not. Solving

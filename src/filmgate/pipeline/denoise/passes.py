@@ -60,20 +60,20 @@ class NetworkPasses:
         return self._last
 
     def without_prompt(self, sigma: float, compute: Callable[[], Tensor], *, is_computed: bool) -> Tensor:
-        """The second pass of a step. Its difference from the first is smaller and smoother than itself."""
+        """The second pass of a step. Its difference from the first is smaller and smoother than the pass."""
         assert self._last is not None, "the pass with the prompt comes first"
         if is_computed or not self._difference:
-            answer = compute()
-            self._difference.add(sigma, self._last - answer)
-            return answer
+            output = compute()
+            self._difference.add(sigma, self._last - output)
+            return output
         return self._last - self._difference.predict(sigma)
 
 
 class PlannedPasses:
     """The passes of one clip, in the order in which the pipeline requests them.
 
-    With guidance, a step has two: with the prompt and without it. A network that has computed nothing yet
-    computes, whatever the plan says.
+    With guidance, a step has two: with the prompt and without it. The first passes of a network are computed
+    even if the plan says otherwise.
     """
 
     def __init__(self, plan: Sequence[StepPlan], scheduler: Any, passes_per_step: int) -> None:
@@ -82,12 +82,22 @@ class PlannedPasses:
         self._passes_per_step = passes_per_step
         self._asked = 0
         self._networks: dict[int, NetworkPasses] = {}
+        self._sigmas: list[float] = []
+
+    def start(self) -> None:
+        """Read the noise levels, which some schedulers keep on the device: a pass must not wait for it.
+
+        Called once the schedule is set; otherwise the first pass does it.
+        """
+        self._sigmas = self._scheduler.sigmas.tolist()
 
     def run(self, network: Network, compute: Callable[[], Tensor]) -> Tensor:
         """Compute or predict the next pass."""
         step, branch = divmod(self._asked, self._passes_per_step)
         self._asked += 1
-        sigma = float(self._scheduler.sigmas[step])  # on the host: nothing is read from the device
+        if not self._sigmas:
+            self.start()
+        sigma = self._sigmas[step]
         passes = self._networks.setdefault(id(network), NetworkPasses())
         if branch == 0:
             return passes.with_prompt(sigma, compute, is_computed=self._plan[step].with_prompt)

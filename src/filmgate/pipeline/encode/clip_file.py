@@ -265,28 +265,27 @@ class PartFile(FileIO):
             rest = rest[super().write(rest) :]
         self._unsynced += len(data)
         if self._unsynced >= SYNC_EVERY_BYTES:
-            os.fdatasync(self.fileno())
+            getattr(os, "fdatasync", os.fsync)(self.fileno())  # macOS has only fsync
             self._unsynced = 0
         return len(data)
 
 
-def check_target(path: Path) -> None:
-    """Raise UsageError if a clip cannot be written to the path. Call it before the clip is rendered."""
+def check_target(path: Path, option: str = "--output") -> None:
+    """Raise UsageError if a file cannot be written to the path. Call it before the clip is rendered."""
     if path.is_dir() or not path.name:
-        raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
+        raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option=option)
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} exists and is not a regular file; choose another path", option="--output")
+        raise UsageError(f"{path} exists and is not a regular file; choose another path", option=option)
     probe = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    _opened(probe, path).close()
+    _opened(probe, path, option).close()
     probe.unlink()
 
 
-def _opened(part: Path, path: Path) -> BinaryIO:
+def _opened(part: Path, path: Path, option: str = "--output") -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return cast("BinaryIO", PartFile(part))
     except OSError as exc:
         raise UsageError(
-            f"cannot write to {path.parent}: {exc.strerror}; choose a writable folder",
-            option="--output",
+            f"cannot write to {path.parent}: {exc.strerror}; choose a writable folder", option=option
         ) from exc

@@ -29,7 +29,18 @@ BT709, LIMITED_RANGE = 1, 1
 SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
 HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
 INTERLEAVED = {"yuv420p10le": "p010le", "yuv422p": "nv16", "yuv422p10le": "p210le"}
-SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
+SVT_PRESETS = {
+    "ultrafast": "12",
+    "superfast": "11",
+    "veryfast": "10",
+    "faster": "9",
+    "fast": "8",
+    "medium": "6",
+    "slow": "4",
+    "slower": "3",
+    "veryslow": "2",
+    "placebo": "1",
+}
 
 
 def threads_up_to(maximum: int) -> int:
@@ -52,6 +63,11 @@ class EncodeOptions:
     def __post_init__(self) -> None:
         if not 0.1 <= self.fps <= 1000:
             raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames per second", option="fps")
+        if self.preset not in SVT_PRESETS:
+            raise UsageError(
+                f"there is no preset {self.preset!r}; use one of {', '.join(SVT_PRESETS)}",
+                option="pipeline.preset",
+            )
 
     @property
     def layout(self) -> YuvLayout:
@@ -144,6 +160,8 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
     context.thread_count = options.threads
     context.gop_size = max(round(options.fps * 2), 1)
     context.max_b_frames = 0
+    if options.codec == "hevc":
+        context.codec_tag = "hvc1"  # players from Apple do not show hev1, FFmpeg's default
     if context.codec.name in HARDWARE.values():
         context.options = nvenc_options(options)
     elif options.codec == "h264":
@@ -153,17 +171,19 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
         params = "sliced-threads=1:sync-lookahead=0:rc-lookahead=2:cpu-independent=1:chromaloc=1"
         context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": params}
     elif options.codec == "hevc":
-        context.codec_tag = "hvc1"
         params = f"log-level=error:pools={options.threads}:chromaloc=1"
         if size[0] < 64:
             params += ":cutree=0"  # x265 4.1 overflows a buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
-        speed = SVT_PRESETS.get(options.preset, "10")
         params = "lookahead=0:tune=0"
         if min(size) < 32:
             params += ":lp=1"  # SVT-AV1 4.1 with more threads hangs on clips of 128x16 pixels
-        context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
+        context.options = {
+            "preset": SVT_PRESETS[options.preset],
+            "crf": str(options.crf),
+            "svtav1-params": params,
+        }
 
 
 def encoder_format(codec: Codec, options: EncodeOptions) -> str:
@@ -180,9 +200,12 @@ def encoder_format(codec: Codec, options: EncodeOptions) -> str:
     return wanted
 
 
-def check_pixel_format(codec: str, pixel_format: str) -> None:
-    """Raise UsageError if the software encoder cannot write it. Call before denoising."""
-    encoder_format(Codec(SOFTWARE[codec], "w"), EncodeOptions(codec=codec, pixel_format=pixel_format))
+def check_encoder(codec: str, encoder: str, pixel_format: str) -> None:
+    """Raise UsageError or EncodeError if these settings cannot encode a clip. Call before denoising."""
+    options = EncodeOptions(codec=codec, encoder=encoder, pixel_format=pixel_format)
+    encoder_format(Codec(SOFTWARE[codec], "w"), options)
+    if encoder == "nvenc":
+        pick_encoder(options)
 
 
 def nvenc_options(options: EncodeOptions) -> dict[str, str]:
@@ -270,7 +293,7 @@ def to_video_frame(planes: np.ndarray, layout: YuvLayout) -> av.VideoFrame:
 
 
 def open_encoder(context: VideoCodecContext) -> None:
-    """Open the encoder, and give this thread and those of the encoder the policy this thread had before.
+    """Open the encoder, and restore the scheduling policy of this thread, also for the encoder's threads.
 
     In a process of root, SVT-AV1 makes them real-time threads of the highest priority (SCHED_FIFO, 99), and
     every process started later inherits that. Whatever else runs on the machine then waits for them.

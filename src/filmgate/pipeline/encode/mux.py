@@ -91,7 +91,7 @@ def index_bytes(frames: int, metadata: Mapping[str, str]) -> int:
 
 
 def head_bytes(frames: int, metadata: Mapping[str, str]) -> int:
-    """Return the size of the part that is rewritten at the end: the index and the boxes beside it."""
+    """Return the size of the part that is rewritten at the end: the index and the boxes around it."""
     return index_bytes(frames, metadata) + HEAD_BASE_BYTES
 
 

@@ -17,9 +17,15 @@ def sprite_frames(total_frames: int) -> set[int]:
     return {n * total_frames // count for n in range(count)}
 
 
-def to_image(frame: "av.VideoFrame", width: int, **colour: Any) -> Image.Image:
-    """Convert a frame to RGB and scale it to `width`. `colour` overrides the colour tags of the frame."""
-    height = max(round(frame.height * width / frame.width), 1)
+def to_image(
+    frame: "av.VideoFrame", width: int, clip_size: tuple[int, int] | None = None, **colour: Any
+) -> Image.Image:
+    """Convert a frame of a clip to RGB and scale it to `width`. `colour` overrides its colour tags.
+
+    `clip_size` is width and height of the clip, if they are not those of the frame.
+    """
+    clip_width, clip_height = clip_size or (frame.width, frame.height)
+    height = max(round(clip_height * width / clip_width), 1)
     return Image.fromarray(frame.reformat(width, height, "rgb24", **colour).to_ndarray())
 
 

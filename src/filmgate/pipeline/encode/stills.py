@@ -37,7 +37,10 @@ OnStill = Callable[[StillKind, bytes], None]
 
 
 class Stills:
-    """Collects the stills of one clip: keeps the middle frame and sixteen small ones."""
+    """Collects the stills of one clip: keeps the middle frame and sixteen small ones.
+
+    `clip_size` is width and height of the clip, if its frames are scaled before they are encoded.
+    """
 
     def __init__(
         self,
@@ -45,8 +48,10 @@ class Stills:
         total_frames: int,
         on_still: OnStill | None = None,
         layout: YuvLayout | None = None,
+        clip_size: tuple[int, int] | None = None,
     ) -> None:
         self._paths = paths
+        self._clip_size = clip_size
         self._layout = layout or Yuv420()
         self._on_still = on_still
         has_sprites = paths.spritesheet or on_still
@@ -61,11 +66,11 @@ class Stills:
         """Take the next frames [n, *frame_shape] of the layout; copies only the frames it keeps."""
         for planes in frames:
             if self._seen == 0 and self._on_still:
-                self._on_still(StillKind.PREVIEW, to_jpeg(_decode(planes, self._layout)))
+                self._on_still(StillKind.PREVIEW, to_jpeg(self._to_image(planes)))
             if self._seen == self._thumbnail_at:
-                self._thumbnail = _decode(planes, self._layout)
+                self._thumbnail = self._to_image(planes)
             if self._seen in self._sprite_at:
-                self._sprites.append(_decode(planes, self._layout, SPRITE_WIDTH))
+                self._sprites.append(self._to_image(planes, SPRITE_WIDTH))
             self._seen += 1
 
     def save(self) -> None:
@@ -91,9 +96,10 @@ class Stills:
             raise WriteError(f"cannot write {path}: {exc}") from exc
         self._saved.append(path)
 
-
-def _decode(planes: np.ndarray, layout: YuvLayout, max_width: int | None = None) -> Image.Image:
-    """Convert a frame to an image, at most `max_width` wide."""
-    frame = to_video_frame(planes, layout)
-    width = min(max_width or frame.width, frame.width)
-    return to_image(frame, width, src_colorspace="ITU709", src_color_range="MPEG")
+    def _to_image(self, planes: np.ndarray, max_width: int | None = None) -> Image.Image:
+        """Convert a frame to an image of the clip's size, at most `max_width` wide."""
+        frame = to_video_frame(planes, self._layout)
+        full_width, _ = self._clip_size or (frame.width, frame.height)
+        width = min(max_width or full_width, full_width)
+        colours = {"src_colorspace": "ITU709", "src_color_range": "MPEG"}
+        return to_image(frame, width, self._clip_size, **colours)

@@ -1,1 +1,1 @@
-"""Loading a model onto its device: families, limits, memory and compilation."""
+"""Loading a model onto its device: families, limits and memory."""

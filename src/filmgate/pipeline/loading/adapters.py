@@ -1,40 +1,25 @@
-"""LoRA adapters on a loaded model: their weights are added to the denoiser in place and taken out again.
+"""LoRA adapters on a loaded model: what they add to the denoiser's layers is written in place.
 
 The parameters stay the same tensors, so compiled blocks need not be compiled again, and a pass costs what it
 costs without an adapter.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from filmgate.errors import ModelError, UsageError
-from filmgate.models.adapters import parse_adapters
+from filmgate.errors import OutOfMemory, UsageError
+from filmgate.models.adapters import ChosenAdapter, parse_adapters
+from filmgate.pipeline.loading.adapter_files import Adapter, find_layer, read_adapter
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.loading.quantization import read_weight, stored_tensors, write_weight
 
-_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """The factors of every changed weight: its path in the pipeline -> (down, up), in host memory."""
-
-    factors: Mapping[str, tuple[Tensor, Tensor]]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(down.nbytes + up.nbytes for down, up in self.factors.values())
-
-
-FindAdapter = Callable[[str], Path]
+FindAdapter = Callable[[str], Sequence[Path]]
+"""The files of an adapter, by its name: one for each denoiser that it changes, the main one first."""
 
 
 class AdapterCache:
@@ -68,13 +53,13 @@ class AdapterSwitch:
         self._cache = cache
         self._originals: dict[str, tuple[Tensor, ...]] = {}
         self._changed: set[str] = set()
-        self._active: str | None = None
+        self._active: tuple[ChosenAdapter, ...] | None = ()  # None: a switch has failed midway
 
     def switch(self, lora: str | None) -> None:
-        """Use exactly these adapters for the next clip. Raises ModelError and UsageError."""
-        if lora == self._active:
-            return
+        """Use exactly these adapters for the next clip. Raises ModelError, UsageError and OutOfMemory."""
         chosen = parse_adapters(lora or "")
+        if chosen == self._active:
+            return
         if chosen and self._model.placement.offload is Offload.LAYERS:
             raise UsageError(
                 "adapters need weights in memory; set pipeline.offload to none or model", option="lora"
@@ -83,69 +68,40 @@ class AdapterSwitch:
             (self._cache.get(each.name, self._model), 1.0 if each.scale is None else each.scale)
             for each in chosen
         ]
-        self._active = None  # until every weight is written
-        changed = {path for adapter, _ in adapters for path in adapter.factors}
-        for path in self._changed | changed:
-            self._write(path, adapters)
-        self._changed = changed
-        self._active = lora
+        wanted = {path for adapter, _ in adapters for path in adapter.layers}
+        self._active = None
+        self._changed |= wanted
+        try:
+            for path in self._changed:
+                self._write(path, adapters)
+        except torch.OutOfMemoryError as exc:
+            raise OutOfMemory(
+                "there is not enough GPU memory to add the adapter to the weights; "
+                "set pipeline.offload to model, or use a GPU with more memory"
+            ) from exc
+        self._changed = wanted
+        self._active = chosen
 
     @torch.no_grad()
     def _write(self, path: str, adapters: Sequence[tuple[Adapter, float]]) -> None:
-        layer = _layer_of(self._model, path)
-        stored = stored_tensors(layer)
+        layer = find_layer(self._model, path)
+        bias = getattr(layer, "bias", None)
+        stored = (*stored_tensors(layer), *([] if bias is None else [bias.data]))
         if path not in self._originals:
             self._originals[path] = tuple(each.to("cpu", copy=True) for each in stored)
         for each, original in zip(stored, self._originals[path], strict=True):
             each.copy_(original)
-        parts = [(adapter.factors[path], scale) for adapter, scale in adapters if path in adapter.factors]
-        if not parts:
-            return
-        total = read_weight(layer)
-        for (down, up), scale in parts:
-            product = up.to(total.device, torch.float32) @ down.to(total.device, torch.float32)
-            total = total + scale * product.view(total.shape)
-        write_weight(layer, total)
+        if any(path in adapter.factors for adapter, _ in adapters):
+            write_weight(layer, _add_products(read_weight(layer), path, adapters))
+        for adapter, scale in adapters:
+            if bias is not None and path in adapter.biases:
+                bias.data += scale * adapter.biases[path].to(bias.device)
 
 
-def read_adapter(path: Path, model: VideoModel) -> Adapter:
-    """The adapter in a safetensors file, in any layout that diffusers converts. Raises ModelError."""
-    file = _find_file(path)
-    try:
-        weights = load_file(file)
-        convert = getattr(model.pipe, "lora_state_dict", None)
-        weights = convert(weights) if convert is not None else weights
-    except (OSError, SafetensorError, ValueError) as exc:
-        raise ModelError(f"the adapter {file.name} cannot be read: {exc}") from exc
-    downs = {key.removesuffix(_DOWN): value for key, value in weights.items() if key.endswith(_DOWN)}
-    factors = {base: (down, weights[base + _UP]) for base, down in downs.items() if base + _UP in weights}
-    if not factors or len(factors) < len(downs):
-        raise ModelError(f"the adapter {file.name} has no pairs of LoRA weights")
-    for base, (down, up) in factors.items():
-        weight = stored_tensors(_layer_of(model, base))[0]
-        if up.shape[0] * down[0].numel() != weight.numel():
-            raise ModelError(f"the adapter {file.name} does not fit {model.name}: {base} has another shape")
-    return Adapter(factors)
-
-
-def _find_file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    files = sorted(path.glob("*.safetensors"))
-    if len(files) != 1:
-        raise ModelError(f"{path} must be a safetensors file, or a folder with exactly one")
-    return files[0]
-
-
-def _layer_of(model: VideoModel, path: str) -> torch.nn.Module:
-    """A layer with a weight, such as `transformer.blocks.0.attn1.to_q`."""
-    component, _, layer = path.partition(".")
-    networks = {name: model.pipe.components.get(name) for name in model.family.denoisers}
-    if networks.get(component) is None:
-        raise ModelError(f"an adapter changes {component[:40]}, which is not a denoiser of {model.name}")
-    try:
-        found: torch.nn.Module = networks[component].get_submodule(layer)
-        stored_tensors(found)
-    except AttributeError as exc:
-        raise ModelError(f"an adapter changes {path[:100]}, which {model.name} does not have") from exc
-    return found
+def _add_products(weight: Tensor, path: str, adapters: Sequence[tuple[Adapter, float]]) -> Tensor:
+    for adapter, scale in adapters:
+        if path in adapter.factors:
+            down, up, own_scale = adapter.factors[path]
+            up, down = (each.to(weight.device, torch.float32).flatten(1) for each in (up, down))
+            weight = weight + scale * own_scale * (up @ down).view(weight.shape)
+    return weight

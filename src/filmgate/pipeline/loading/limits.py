@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from filmgate.errors import ModelError
+from filmgate.errors import ModelError, UnsupportedValue
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
 from filmgate.models.quality import FULL, LEVEL_NAMES
@@ -14,7 +14,7 @@ DEFAULTS_FILE = "filmgate.json"
 """Optional, beside model_index.json: the model's own width, height, frames, fps, steps and guidance."""
 
 MAX_FPS, MAX_STEPS, MAX_GUIDANCE = 60, 1000, 100.0
-MAX_POSITIONS, MAX_SIDE = 1024, 4096
+MAX_POSITIONS = 1024
 
 
 def read_limits(pipe: Pipeline, family: Family, folder: Path) -> ModelLimits:
@@ -24,19 +24,21 @@ def read_limits(pipe: Pipeline, family: Family, folder: Path) -> ModelLimits:
     patch = patch[-1] if isinstance(patch, list | tuple) else patch
     positions = min(getattr(config, "rope_max_seq_len", None) or MAX_POSITIONS, MAX_POSITIONS)
     spatial, temporal = family.compression(pipe)
-    multiple = max(spatial * patch, family.size_multiple)
-    max_side = min(positions * spatial * patch, MAX_SIDE) // multiple * multiple
+    multiple, step = max(spatial * patch, family.size_multiple), family.frame_step(pipe)
+    max_side = min(positions * spatial * patch, family.max_side(pipe)) // multiple * multiple
+    max_frames = (positions - 1) * temporal // step * step + 1
+    is_fixed = family.has_fixed_size(pipe)
     defaults = family.defaults(pipe)
     sources = {SourceKind.REMIX, SourceKind.IMAGE} if family.takes_image(pipe) else {SourceKind.REMIX}
     limits = ModelLimits(
-        size=SizeLimits(defaults.size, multiple, multiple, max_side, max_side * max_side),
-        frames=FrameLimits(defaults.frames, temporal, 1, 1, (positions - 1) * temporal + 1),
+        size=SizeLimits(defaults.size, multiple, multiple, max_side, max_side * max_side, is_fixed=is_fixed),
+        frames=FrameLimits(defaults.frames, step, offset=1, min=1, max=max_frames),
         fps=Range(defaults.fps, 1, MAX_FPS),
         steps=Range(defaults.steps, 1, MAX_STEPS),
         guidance=Range(defaults.guidance, 0.0, MAX_GUIDANCE),
         sources=frozenset(sources),
         needs_image=family.needs_image(pipe),
-        quality=LEVEL_NAMES if family.has_quality_levels else (FULL,),
+        quality=LEVEL_NAMES if family.facts.has_quality_levels else (FULL,),
     )
     return _with_own_defaults(limits, folder / DEFAULTS_FILE)
 
@@ -51,6 +53,7 @@ def _with_own_defaults(limits: ModelLimits, file: Path) -> ModelLimits:
         changed = replace(limits, size=replace(limits.size, default=size))
         for name, value in own.items():
             changed = replace(changed, **{name: replace(getattr(limits, name), default=value)})
-    except (OSError, ValueError, TypeError, AttributeError) as exc:
+        changed.check_defaults()
+    except (OSError, ValueError, TypeError, AttributeError, UnsupportedValue) as exc:
         raise ModelError(f"{file} is not usable: {exc}") from exc
     return changed

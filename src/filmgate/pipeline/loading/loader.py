@@ -22,6 +22,7 @@ from filmgate.pipeline.loading.memory import (
     choose_offload,
     component_bytes,
     loaded_bytes,
+    read_free_bytes,
 )
 from filmgate.pipeline.loading.quantization import quantize_blocks
 from filmgate.settings import PipelineSettings
@@ -93,7 +94,7 @@ def image_pipeline(model: VideoModel) -> Pipeline:
     """The pipeline that starts from an image: the loaded one, or its image class on the same weights."""
     import diffusers
 
-    name = model.family.image_to_video
+    name = model.family.facts.image_to_video
     if name is None or type(model.pipe).__name__ == name:
         return model.pipe
     image_class = getattr(diffusers, name)
@@ -134,5 +135,4 @@ def _choose_offload(settings: PipelineSettings, device: torch.device, sizes: Map
         return Offload(settings.offload)
     if device.type != "cuda":
         return Offload.NONE
-    free_bytes, _total = torch.cuda.mem_get_info(device)
-    return choose_offload(sizes, free_bytes)
+    return choose_offload(sizes, read_free_bytes(device))

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from filmgate.errors import DeviceError, ModelError
+from filmgate.models.weights.manifest import is_variant
 from filmgate.pipeline.loading.compatibility import (
     explain_unused_gpu,
     find_facts,
@@ -60,6 +61,17 @@ def choose_offload(component_bytes: Mapping[str, int], free_bytes: int) -> Offlo
     if sum(component_bytes.values()) <= room:
         return Offload.NONE
     return Offload.MODEL if max(component_bytes.values()) <= room else Offload.LAYERS
+
+
+def resident_bytes(component_bytes: Mapping[str, int], offload: Offload) -> int:
+    """The weights that are on the GPU at the same time: all, the largest component, or a layer of it."""
+    match offload:
+        case Offload.NONE:
+            return sum(component_bytes.values())
+        case Offload.MODEL:
+            return max(component_bytes.values())
+        case Offload.LAYERS:
+            return 0  # the memory of activations has room for a layer
 
 
 def choose_device(name: str) -> torch.device:
@@ -124,19 +136,37 @@ def find_gpu_uuid(settings: PipelineSettings) -> str:
 
 
 def budget_bytes(settings: PipelineSettings) -> int | None:
-    """GPU memory for the weights of all loaded models; None on a CPU."""
+    """GPU memory for the weights of all loaded models; None on a CPU.
+
+    0 on a GPU that has only enough for activations: models are then offloaded by layers.
+    """
     device = choose_device(settings.device)
     if device.type != "cuda":
         return None
     total: int = torch.cuda.get_device_properties(device).total_memory
-    return total - ACTIVATION_BYTES
+    return max(total - ACTIVATION_BYTES, 0)
 
 
-def estimate_bytes(location: str, settings: PipelineSettings) -> int:
-    """Memory a model will take, from its files; 0 if the location is not a local folder."""
+def estimate_bytes(location: str, settings: PipelineSettings, budget: int | None) -> int:
+    """Memory that a model needs, from its files; 0 if the location is not a local folder.
+
+    With `auto`, a model is offloaded only if it is larger than the budget: other models make room first.
+    """
     dtype = choose_dtype(settings.dtype, choose_device(settings.device))
     sizes = component_bytes(Path(location).expanduser(), dtype, settings.weights)
-    return int(sum(sizes.values()) * HEADROOM)
+    if not sizes:
+        return 0
+    if settings.offload != "auto":
+        offload = Offload(settings.offload)
+    else:
+        offload = Offload.NONE if budget is None else choose_offload(sizes, budget + ACTIVATION_BYTES)
+    return int(resident_bytes(sizes, offload) * HEADROOM)
+
+
+def read_free_bytes(device: torch.device) -> int:
+    """Free GPU memory, including what torch keeps for later and can release."""
+    free, _total = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def component_bytes(folder: Path, dtype: torch.dtype, weights: Weights = "full") -> dict[str, int]:
@@ -146,6 +176,8 @@ def component_bytes(folder: Path, dtype: torch.dtype, weights: Weights = "full")
     """
     sizes: dict[str, int] = {}
     for file in sorted(folder.glob("*/*.safetensors")):
+        if is_variant(file.name):
+            continue
         name = file.parent.name
         small = FORMATS.get(weights, dtype).itemsize if name in DENOISERS else dtype.itemsize
         counted = (

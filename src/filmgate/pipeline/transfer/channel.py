@@ -6,8 +6,10 @@ from concurrent.futures import Executor
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
-from filmgate.errors import Cancelled
+from filmgate.errors import Cancelled, DeviceError
+from filmgate.telemetry.logs import Log
 
+log = Log("transfer")
 T = TypeVar("T")
 
 
@@ -16,20 +18,20 @@ class ChannelClosed(Exception):  # noqa: N818 - a signal, not a failure
 
 
 class Channel(Generic[T]):
-    """A FIFO queue. After `finish` the reader gets the remaining items; `close` ends both sides at once."""
+    """A FIFO queue. After `finish` the reader gets the remaining items; `close` ends both sides now."""
 
     def __init__(self, capacity: int) -> None:
         self._items: deque[T] = deque()
         self._capacity = capacity
         self._changed = Condition()
         self._is_finished = False
-        self._is_closed = False
+        self.is_closed = False
 
     def put(self, item: T) -> None:
         """Wait until there is room, then add the item. Raises ChannelClosed once closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or len(self._items) < self._capacity)
-            if self._is_closed:
+            self._changed.wait_for(lambda: self.is_closed or len(self._items) < self._capacity)
+            if self.is_closed:
                 raise ChannelClosed
             self._items.append(item)
             self._changed.notify_all()
@@ -37,8 +39,8 @@ class Channel(Generic[T]):
     def get(self) -> T:
         """Wait for an item and return it. Raises ChannelClosed once closed, or finished and empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._is_finished or bool(self._items))
-            if self._is_closed or not self._items:
+            self._changed.wait_for(lambda: self.is_closed or self._is_finished or bool(self._items))
+            if self.is_closed or not self._items:
                 raise ChannelClosed
             item = self._items.popleft()
             self._changed.notify_all()
@@ -53,7 +55,7 @@ class Channel(Generic[T]):
     def close(self) -> None:
         """End both sides now and drop the remaining items."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
 
 
@@ -69,7 +71,8 @@ def pull(
 
     The thread is one of `threads`, or a new one with this name.
     An error in the thread is raised here, after the items it emitted. Closing the generator calls `stop` and
-    waits for the thread, whose next `emit` raises Cancelled.
+    waits for the thread, whose next `emit` raises Cancelled. If the thread ends with another error, closing
+    logs it, or raises it if it is a DeviceError: the device fails for the next reader too.
     """
     channel: Channel[T] = Channel(capacity)
     failure: list[BaseException] = []
@@ -95,16 +98,27 @@ def pull(
         thread = Thread(target=run, name=name, daemon=True)
         thread.start()
         wait = thread.join
+    is_finished = False
     try:
         while True:
             try:
                 item = channel.get()
             except ChannelClosed:
+                is_finished = True
                 break
             yield item
     finally:
         stop()
         channel.close()
         wait()
+        if failure and not is_finished:
+            _report_unread(failure[0])
     if failure:
         raise failure[0]
+
+
+def _report_unread(error: BaseException) -> None:
+    if isinstance(error, DeviceError):
+        raise error
+    if not isinstance(error, Cancelled):
+        log.warning("an error followed after the reader of a clip had stopped", error=error)

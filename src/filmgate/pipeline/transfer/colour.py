@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.decode.latents import are_finite
+from filmgate.pipeline.decode.base import are_finite
 from filmgate.telemetry.logs import Log
 
 log = Log("transfer")
@@ -56,16 +56,12 @@ class Yuv420:
         return (height * 3 // 2, width)
 
     def convert(self, frames: Tensor, out: Tensor, is_finite: Tensor | None = None) -> None:
-        if not frames.is_cuda:
-            self.convert_in_torch(frames, out, is_finite)
-            return
-        with torch.cuda.device(frames.device):  # Triton launches on the current device
-            if can_launch(frames.device):
-                from filmgate.pipeline.transfer.colour_kernel import convert_on_gpu
+        if frames.is_cuda and can_launch(frames.device):
+            from filmgate.pipeline.transfer.colour_kernel import convert_on_gpu
 
-                convert_on_gpu(frames, out, is_finite)
-            else:
-                self.convert_in_torch(frames, out, is_finite)
+            convert_on_gpu(frames, out, is_finite)
+        else:
+            self.convert_in_torch(frames, out, is_finite)
 
     @staticmethod
     def convert_in_torch(frames: Tensor, out: Tensor, is_finite: Tensor | None = None) -> None:

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from filmgate.pipeline.launch import launch
 from filmgate.pipeline.transfer.colour import (
     CHROMA_SCALE,
     CHROMA_SHIFT,
@@ -79,4 +80,5 @@ def convert_on_gpu(frames: Tensor, out: Tensor, is_finite: Tensor | None = None)
     if frames.stride()[2:] != (width, 1):
         frames = frames.contiguous()
     grid = (triton.cdiv(width, COLUMNS), height // 2, count)
-    _to_yuv[grid](frames, out, is_finite, height, width, frames.stride(0), frames.stride(1), columns=COLUMNS)
+    steps = frames.stride(0), frames.stride(1)
+    launch(_to_yuv, grid, frames, out, is_finite, height, width, *steps, columns=COLUMNS)

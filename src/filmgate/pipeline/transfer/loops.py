@@ -26,8 +26,7 @@ from torch import Tensor
 
 from filmgate.errors import DecodeError, OutOfMemory
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.decode.base import ClipShape
-from filmgate.pipeline.decode.ladder import release_memory
+from filmgate.pipeline.decode.base import ClipShape, release_memory
 from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
 from filmgate.pipeline.transfer.colour import Layout
 from filmgate.pipeline.transfer.streams import AnyTimeline, Mark, NoTimeline, Streams
@@ -117,6 +116,11 @@ class Rings:
         for _ in range(host_slots):
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a failed transfer has closed them."""
+        return self.free_device.is_closed
+
     def fill(self, slot: DeviceSlot, frames: Tensor) -> int:
         """Convert a chunk into a device slot without synchronising. Returns the number of bytes to copy.
 
@@ -163,7 +167,7 @@ class Rings:
             ) from exc
 
 
-def carry_plain(
+def transfer_plain(
     chunks: Iterator[Tensor],
     rings: Rings,
     consume: Consumer,
@@ -188,7 +192,7 @@ def carry_plain(
         rings.free_host.put(host)
 
 
-def carry_overlapped(
+def transfer_overlapped(
     chunks: Iterator[Tensor],
     rings: Rings,
     consume: Consumer,
@@ -197,11 +201,11 @@ def carry_overlapped(
 ) -> None:
     """Pass the same bytes to the consumer while decode, copy and consume run at the same time."""
     timeline = timeline or NoTimeline()
-    with Conveyor(rings, consume, timeline) as conveyor:
+    with TransferThreads(rings, consume, timeline) as threads:
         for before, frames, after in _marked(chunks, rings):
             control.check()
             timeline.between("decode", before, after)
-            conveyor.put(frames)
+            threads.put(frames)
 
 
 def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tensor, Mark]]:
@@ -213,7 +217,7 @@ def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tens
         yield before, frames, rings.streams.mark_compute()
 
 
-class Conveyor:
+class TransferThreads:
     """The copy thread and the encode thread. A failure in one stops all; `put` or the exit raises it."""
 
     DEPTH = 2  # chunks on the GPU: one running, one queued. More would only delay a cancel.

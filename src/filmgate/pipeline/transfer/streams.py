@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -69,9 +71,23 @@ class Streams(Protocol):
         ...
 
 
-def open_streams(device: torch.device) -> Streams:
-    """Return CudaStreams on CUDA, SyncStreams on other devices."""
-    return CudaStreams(device) if device.type == "cuda" else SyncStreams()
+def open_streams(device: torch.device, role: str = "copy frames") -> Streams:
+    """Return CudaStreams on CUDA, SyncStreams on other devices. `role` names the copy stream."""
+    return CudaStreams(device, role) if device.type == "cuda" else SyncStreams(device)
+
+
+def named_stream(device: torch.device, role: str) -> torch.cuda.Stream:
+    """The stream for this role on this device, the same at every call.
+
+    torch has 32 streams per device and assigns them round-robin. Two users of one stream would wait for each
+    other, and one could get memory that is free only for the work of the other.
+    """
+    return _named_stream(device.index if device.index is not None else torch.cuda.current_device(), role)
+
+
+@cache
+def _named_stream(device_index: int, _role: str) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device_index)  # type: ignore[no-untyped-call]
 
 
 class CudaMark:
@@ -93,30 +109,62 @@ class CudaMark:
         return float(origin.event.elapsed_time(self.event)) / 1000
 
 
-class CudaStreams:
-    """Decodes on the current stream of the caller, copies on a new one."""
+class FreeStreams:
+    """The streams of one device that prepare clips. A stream in use is taken out.
+
+    A stream keeps the memory that was freed on it. It may use that memory again only when the compute stream
+    has done everything that was queued with it, which the mark says.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._free: list[tuple[torch.cuda.Stream, CudaMark]] = []
+        self._count = 0
+        self._lock = Lock()
+
+    def take(self) -> torch.cuda.Stream:
+        with self._lock:
+            for entry in self._free:
+                stream, last_use = entry
+                if last_use.is_done:
+                    self._free.remove(entry)
+                    return stream
+            self._count += 1
+            return named_stream(self._device, f"prepare {self._count}")
+
+    def give_back(self, stream: torch.cuda.Stream, last_use: CudaMark) -> None:
+        with self._lock:
+            self._free.append((stream, last_use))
+
+
+@cache
+def free_streams(device: torch.device) -> FreeStreams:
+    """One list per device, for all models on it."""
+    return FreeStreams(device)
+
+
+class CudaStreams:
+    """Decodes on the current stream of the caller, copies on another one."""
+
+    def __init__(self, device: torch.device, role: str = "copy frames") -> None:
+        self._device = device
         self._compute = torch.cuda.current_stream(device)
-        self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copy = named_stream(device, role)
         self._opened = self.mark_compute()
-        # A stream keeps the memory that was freed on it. It may use that memory again only when the compute
-        # stream has done everything that was queued with it, which the mark says.
-        self._beside: list[tuple[torch.cuda.Stream, CudaMark]] = []
 
     def on_compute(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._compute)
 
     @contextmanager
     def beside_compute(self) -> Iterator[None]:
-        stream = self._take_stream()
+        streams = free_streams(self._compute.device)
+        stream = streams.take()
         stream.wait_event(self._opened.event)  # the weights are on the device
         try:
             with torch.cuda.stream(stream):
                 yield
         finally:
-            self._beside.append((stream, self.mark_compute()))
+            streams.give_back(stream, self.mark_compute())
 
     def join_compute(self) -> None:
         self._compute.wait_stream(torch.cuda.current_stream(self._device))
@@ -124,14 +172,6 @@ class CudaStreams:
 
     def mark_current(self) -> Mark:
         return CudaMark(torch.cuda.current_stream(self._device))
-
-    def _take_stream(self) -> torch.cuda.Stream:
-        for entry in self._beside:
-            stream, last_use = entry
-            if last_use.is_done:
-                self._beside.remove(entry)
-                return stream
-        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
 
     def mark_compute(self) -> CudaMark:
         return CudaMark(self._compute)
@@ -177,7 +217,10 @@ class SyncMark:
 
 
 class SyncStreams:
-    """Streams for the CPU: the work of a call is done when it returns."""
+    """Streams for the CPU: the work of a call is done when it returns. On MPS, a copy to the host waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def on_compute(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -210,7 +253,7 @@ class SyncStreams:
         return torch.empty(count, dtype=torch.uint8)
 
     def device_buffer(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.uint8)
+        return torch.empty(count, dtype=torch.uint8, device=self._device)
 
     def drain(self) -> None:
         return

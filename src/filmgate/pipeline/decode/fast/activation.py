@@ -16,7 +16,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class NormActivation:
     """A bias, an RMS norm over channels with `epsilon`, a scale and shift per channel, SiLU: those given."""
 
     bias: Tensor | None = None
@@ -37,7 +37,9 @@ class Border:
 NO_BORDER = Border()
 
 
-def activate(frames: Tensor, steps: Steps, border: Border = NO_BORDER, out: Tensor | None = None) -> Tensor:
+def activate(
+    frames: Tensor, steps: NormActivation, border: Border = NO_BORDER, out: Tensor | None = None
+) -> Tensor:
     """[1, C, T, h, w] after these steps and with the border, in `out` if it is given."""
     frames = frames.contiguous(memory_format=CHANNELS_LAST)
     _, columns, length, height, width = frames.shape
@@ -54,7 +56,7 @@ def activate(frames: Tensor, steps: Steps, border: Border = NO_BORDER, out: Tens
     return out
 
 
-def activate_in_torch(frames: Tensor, steps: Steps, border: Border) -> Tensor:
+def activate_in_torch(frames: Tensor, steps: NormActivation, border: Border) -> Tensor:
     """The reference implementation."""
     values = frames.float()
     if steps.bias is not None:
@@ -62,8 +64,8 @@ def activate_in_torch(frames: Tensor, steps: Steps, border: Border) -> Tensor:
     if steps.epsilon is not None:
         values = values * torch.rsqrt((values * values).mean(1, keepdim=True) + steps.epsilon)
     if steps.modulation is not None:
-        lift, drop = steps.modulation
-        values = values * _per_channel(lift) + _per_channel(drop)
+        gamma, beta = steps.modulation
+        values = values * _per_channel(gamma) + _per_channel(beta)
     if steps.is_active:
         values = functional.silu(values)
     side = border.side

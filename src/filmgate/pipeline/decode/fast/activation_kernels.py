@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from filmgate.pipeline.decode.fast.activation import Border, Steps
-from filmgate.pipeline.decode.fast.kernels import Launcher
+from filmgate.pipeline.decode.fast.activation import Border, NormActivation
+from filmgate.pipeline.launch import Launcher, launch
 
 VALUES = 2048  # per program
 MAX_SUM_PROGRAMS = 2048
@@ -20,8 +20,8 @@ WARPS = 4
 def _activate(
     source,
     bias,
-    lift,
-    drop,
+    gamma,
+    beta,
     out,
     count,
     length,
@@ -33,7 +33,7 @@ def _activate(
     side: tl.constexpr,
     has_bias: tl.constexpr,
     has_norm: tl.constexpr,
-    has_lift: tl.constexpr,
+    has_affine: tl.constexpr,
     is_active: tl.constexpr,
     pixels: tl.constexpr,
     lanes: tl.constexpr,
@@ -51,9 +51,9 @@ def _activate(
         value += tl.load(bias + lane, mask=lane < columns, other=0.0).to(tl.float32)[None, :]
     if has_norm:
         value *= tl.rsqrt(tl.sum(value * value, 1) / columns + epsilon)[:, None]
-    if has_lift:
-        scale = tl.load(lift + lane, mask=lane < columns, other=0.0).to(tl.float32)
-        shift = tl.load(drop + lane, mask=lane < columns, other=0.0).to(tl.float32)
+    if has_affine:
+        scale = tl.load(gamma + lane, mask=lane < columns, other=0.0).to(tl.float32)
+        shift = tl.load(beta + lane, mask=lane < columns, other=0.0).to(tl.float32)
         value = value * scale[None, :] + shift[None, :]
     if is_active:
         value = value / (1.0 + tl.exp(-value))
@@ -98,16 +98,16 @@ _launch_activate = Launcher(_activate)
 _launch_add = Launcher(_add)
 
 
-def activate_on_gpu(frames: Tensor, steps: Steps, border: Border, out: Tensor) -> None:
+def activate_on_gpu(frames: Tensor, steps: NormActivation, border: Border, out: Tensor) -> None:
     """See `activate`."""
     _, columns, length, height, width = frames.shape
     lanes = triton.next_power_of_2(columns)
     pixels = max(VALUES // lanes, 1)
     count = out.numel() // columns
-    lift, drop = steps.modulation or (frames, frames)
+    gamma, beta = steps.modulation or (frames, frames)
     _launch_activate(
         triton.cdiv(count, pixels), WARPS,
-        (frames, frames if steps.bias is None else steps.bias, lift, drop, out),
+        (frames, frames if steps.bias is None else steps.bias, gamma, beta, out),
         count, length, height, width, columns, steps.epsilon or 0.0,
         border.before, border.side, steps.bias is not None, steps.epsilon is not None,
         steps.modulation is not None, steps.is_active, pixels, lanes,
@@ -133,6 +133,6 @@ def channel_sums_on_gpu(frames: Tensor) -> tuple[Tensor, Tensor]:
     rounds = triton.cdiv(count, rows * MAX_SUM_PROGRAMS)
     programs = triton.cdiv(count, rows * rounds)
     out = torch.empty((programs, 2, columns), device=frames.device, dtype=torch.float32)
-    _sums[(programs,)](frames, out, count, columns, rounds, rows=rows, lanes=lanes, num_warps=WARPS)
+    launch(_sums, programs, frames, out, count, columns, rounds, rows=rows, lanes=lanes, num_warps=WARPS)
     sums, squares = out.sum(0)
     return sums, squares

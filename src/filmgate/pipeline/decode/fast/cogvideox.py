@@ -27,7 +27,6 @@ from filmgate.pipeline.decode.fast.layers import (
     as_linear,
     as_phases,
     convolve,
-    on_device,
     taps_as_channels,
 )
 from filmgate.pipeline.decode.fast.passes import (
@@ -290,7 +289,6 @@ class CogVideoXNetwork:
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
         decoder = vae.decoder
-        self._device: torch.device = vae.device
         self._dtype = dtype
         self._scale = 1 / float(vae.config.scaling_factor)
         conv = vae.post_quant_conv
@@ -309,14 +307,13 @@ class CogVideoXNetwork:
 
     def __call__(self, latents: Tensor, caches: CacheCursor) -> Tensor:
         """Decode a chunk of pipeline latents [1, c, n, h, w] to frames [1, 3, n, height, width]."""
-        with on_device(self._device):
-            latents = (latents[0].permute(1, 2, 3, 0).float() * self._scale).to(self._dtype).contiguous()
-            convolved = latents if self._post_quant_conv is None else self._post_quant_conv(latents)
-            context = ChunkContext(convolved, caches)
-            chunk = self._stem(context)
-            for layer in self._layers:
-                chunk = layer(chunk, context)
-            return self._head(chunk, context)
+        latents = (latents[0].permute(1, 2, 3, 0).float() * self._scale).to(self._dtype).contiguous()
+        convolved = latents if self._post_quant_conv is None else self._post_quant_conv(latents)
+        context = ChunkContext(convolved, caches)
+        chunk = self._stem(context)
+        for layer in self._layers:
+            chunk = layer(chunk, context)
+        return self._head(chunk, context)
 
 
 def unsupported_cogvideox(vae: Vae) -> str | None:

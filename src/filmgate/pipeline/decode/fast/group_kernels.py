@@ -12,7 +12,6 @@ from torch import Tensor
 from filmgate.pipeline.decode.fast.group_passes import CausalCache, GroupNorm, Modulation
 from filmgate.pipeline.decode.fast.kernels import (
     TO_POINTS,
-    Launcher,
     input_transform,
     padded,
     read,
@@ -23,6 +22,7 @@ from filmgate.pipeline.decode.fast.kernels import (
     write_frames,
 )
 from filmgate.pipeline.decode.fast.passes import MAX_FRAMES, ConvOutput, InputLayout, input_shapes
+from filmgate.pipeline.launch import Launcher
 
 # Elements (pixels times channels) and warps per program: the fastest of those measured. Those of `normalise`
 # depend on the number of channels.

@@ -57,7 +57,7 @@ class CausalCache:
 def to_frames_and_sums(output: ConvOutput, groups: int, repeats: int = 1) -> tuple[Tensor, Tensor]:
     """The frames of a convolution's output, each repeated `repeats` times, and their partial sums.
 
-    The sums [2, groups, n] are those of the values and of their squares; each covers some of the pixels.
+    The sums [2, groups, n] are sums of the values and of their squares; each covers some of the pixels.
     Frames overwrite the residual, or the maps, where shapes allow.
     """
     if output.maps[0].is_cuda:

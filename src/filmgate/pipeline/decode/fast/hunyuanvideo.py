@@ -11,7 +11,7 @@ from filmgate.pipeline.decode.base import Rung, Vae
 from filmgate.pipeline.decode.fast.activation import (
     CHANNELS_LAST,
     Border,
-    Steps,
+    NormActivation,
     activate,
     add_to,
     channel_sums,
@@ -22,7 +22,7 @@ from filmgate.pipeline.decode.windowed import WindowedDecoder
 
 
 @dataclass(frozen=True, slots=True)
-class Biased:
+class BiasedFrames:
     """Frames, and a bias per channel in float32 that the next norm or border adds."""
 
     frames: Tensor
@@ -44,7 +44,9 @@ class HunyuanVideoNetwork:
         """Frames of one window, without the clamp."""
         decoder, middle = self._decoder, self._decoder.mid_block
         latents = self._first(latents.to(self._dtype).contiguous(memory_format=CHANNELS_LAST))
-        hidden = _convolve(decoder.conv_in, Biased(latents, latents.new_zeros(latents.shape[1]).float()))
+        hidden = _convolve(
+            decoder.conv_in, BiasedFrames(latents, latents.new_zeros(latents.shape[1]).float())
+        )
         hidden = _residual_block(middle.resnets[0], hidden)
         for attention, resnet in zip(middle.attentions, middle.resnets[1:], strict=True):
             hidden = _residual_block(resnet, hidden if attention is None else _attend(attention, hidden))
@@ -52,7 +54,7 @@ class HunyuanVideoNetwork:
             for resnet in block.resnets:
                 hidden = _residual_block(resnet, hidden)
             for upsampler in block.upsamplers or ():
-                larger = Biased(_enlarge(hidden.frames, upsampler.upsample_factor), hidden.bias)
+                larger = BiasedFrames(_enlarge(hidden.frames, upsampler.upsample_factor), hidden.bias)
                 hidden = _convolve(upsampler.conv, larger)
         last = _convolve(decoder.conv_out, hidden, decoder.conv_norm_out)
         return add_to(last.frames, last.bias)
@@ -76,28 +78,28 @@ def unsupported_hunyuanvideo(vae: Vae) -> str | None:
     return unsupported_activation(vae.decoder)
 
 
-def _convolve(layer: Any, given: Biased, norm: nn.GroupNorm | None = None) -> Biased:
+def _convolve(layer: Any, given: BiasedFrames, norm: nn.GroupNorm | None = None) -> BiasedFrames:
     """A causal convolution, after a group norm and SiLU if there is a norm."""
     weight, (in_time, height, _) = layer.conv.weight, layer.conv.kernel_size
     if norm is None and (in_time, height) == (1, 1):
         bias = torch.mv(weight.flatten(1).float(), given.bias) + layer.conv.bias
-        return Biased(functional.conv3d(given.frames, weight), bias)
+        return BiasedFrames(functional.conv3d(given.frames, weight), bias)
     if norm is None:
-        steps = Steps(given.bias, is_active=False)
+        steps = NormActivation(given.bias, is_active=False)
     else:
-        steps = Steps(modulation=_scale_and_shift(given, norm))
+        steps = NormActivation(modulation=_scale_and_shift(given, norm))
     inputs = activate(given.frames, steps, Border(before=in_time - 1, side=height // 2))
-    return Biased(functional.conv3d(inputs, weight), layer.conv.bias)
+    return BiasedFrames(functional.conv3d(inputs, weight), layer.conv.bias)
 
 
-def _residual_block(block: Any, given: Biased) -> Biased:
+def _residual_block(block: Any, given: BiasedFrames) -> BiasedFrames:
     hidden = _convolve(block.conv1, given, block.norm1)
     hidden = _convolve(block.conv2, hidden, block.norm2)
     skipped = given if block.conv_shortcut is None else _convolve(block.conv_shortcut, given)
-    return Biased(hidden.frames.add_(skipped.frames), hidden.bias + skipped.bias)
+    return BiasedFrames(hidden.frames.add_(skipped.frames), hidden.bias + skipped.bias)
 
 
-def _scale_and_shift(given: Biased, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+def _scale_and_shift(given: BiasedFrames, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
     """What a group norm over the whole window multiplies by and adds, per channel, in float32.
 
     They apply to the frames without the bias, although its values count in the norm.
@@ -112,15 +114,15 @@ def _scale_and_shift(given: Biased, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]
     variance = squares.view(norm.num_groups, -1).sum(1) / size - mean * mean
     root = torch.rsqrt(variance.clamp(min=0) + norm.eps)
     per_channel = channels // norm.num_groups
-    lift = norm.weight.float() * root.repeat_interleave(per_channel, output_size=channels)
+    gamma = norm.weight.float() * root.repeat_interleave(per_channel, output_size=channels)
     mean = mean.repeat_interleave(per_channel, output_size=channels)
-    return lift, norm.bias.float() + (bias - mean) * lift
+    return gamma, norm.bias.float() + (bias - mean) * gamma
 
 
-def _attend(attention: Any, given: Biased) -> Biased:
+def _attend(attention: Any, given: BiasedFrames) -> BiasedFrames:
     """Every frame attends to itself and the frames before it: a mask would take the square of all pixels."""
     _, channels, length, height, width = given.frames.shape
-    steps = Steps(modulation=_scale_and_shift(given, attention.group_norm), is_active=False)
+    steps = NormActivation(modulation=_scale_and_shift(given, attention.group_norm), is_active=False)
     rows = activate(given.frames, steps).permute(0, 2, 3, 4, 1).reshape(1, -1, channels)
     query, key, value = (
         layer(rows).unflatten(2, (attention.heads, -1)).transpose(1, 2)
@@ -135,7 +137,7 @@ def _attend(attention: Any, given: Biased) -> Biased:
     ]
     joined = attention.to_out[0](torch.cat(seen, dim=2).transpose(1, 2).flatten(2))
     shaped = joined.view(1, length, height, width, channels).permute(0, 4, 1, 2, 3)
-    return Biased(shaped / attention.rescale_output_factor + given.frames, given.bias)
+    return BiasedFrames(shaped / attention.rescale_output_factor + given.frames, given.bias)
 
 
 def _enlarge(frames: Tensor, factor: tuple[float, ...]) -> Tensor:

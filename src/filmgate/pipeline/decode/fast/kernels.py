@@ -6,7 +6,6 @@ Helpers return four values; the compiler removes those beyond `frames`. Imported
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
@@ -24,6 +23,7 @@ from filmgate.pipeline.decode.fast.passes import (
     input_shapes,
 )
 from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
+from filmgate.pipeline.launch import Launcher, launch
 
 # Elements (pixels times lanes) and warps per program, by lanes: the fastest of those measured. A pair that is
 # best for one width can run at half speed for another.
@@ -242,28 +242,6 @@ def _combine(
                 _stack(in0, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
 
 
-class Launcher:
-    """Launches compiled kernels directly, without Triton's inspection of every argument.
-
-    The inspection takes the host 70 us per launch, longer than a small kernel runs. Everything it inspects is
-    in `values` and in the dtypes. Every tensor must start at a multiple of 16 bytes, as tensors allocated by
-    torch do.
-    """
-
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        self._compiled: dict[tuple[object, ...], Any] = {}
-
-    def __call__(self, programs: int, warps: int, tensors: tuple[Tensor, ...], *values: float) -> None:
-        key = (tensors[0].device, warps, *[tensor.dtype for tensor in tensors], *values)
-        compiled = self._compiled.get(key)
-        if compiled is None:  # always so with Triton's interpreter, which compiles nothing
-            launch = self._kernel[programs, 1, 1]
-            self._compiled[key] = launch(*tensors, *values, num_warps=warps)
-        else:
-            compiled[programs, 1, 1](*tensors, *values)
-
-
 _launch_combine = Launcher(_combine)
 
 
@@ -348,8 +326,8 @@ def add_taps_on_gpu(maps: Tensor, bias: Tensor, overlap: Tensor) -> Tensor:
     """One launch; see `add_taps`."""
     frames, height, width, mapped = maps.shape
     sums = overlap.new_empty(len(bias), frames, height, width)
-    _add_taps[(triton.cdiv(height * width, PIXELS),)](
-        maps, bias, overlap, sums, height * width,
+    launch(
+        _add_taps, triton.cdiv(height * width, PIXELS), maps, bias, overlap, sums, height * width,
         frames=frames, channels=len(bias), width=mapped, pixels=PIXELS,
     )  # fmt: skip
     return sums
@@ -372,5 +350,5 @@ def softmax_on_gpu(scores: Tensor, dtype: torch.dtype) -> Tensor:
     lanes = triton.next_power_of_2(columns)
     out = torch.empty_like(scores, dtype=dtype)
     warps = min(max(lanes // VALUES_PER_WARP, 4), 32)
-    _softmax[(scores.numel() // columns,)](scores, out, columns, lanes=lanes, num_warps=warps)
+    launch(_softmax, scores.numel() // columns, scores, out, columns, lanes=lanes, num_warps=warps)
     return out

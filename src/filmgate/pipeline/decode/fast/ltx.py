@@ -11,7 +11,7 @@ from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast.activation import (
     CHANNELS_LAST,
     Border,
-    Steps,
+    NormActivation,
     activate,
     add_to,
     empty_frames,
@@ -47,7 +47,7 @@ class FastOperations(Operations):
     """With the kernels. A convolution leaves out its bias, and its input is written where it is read."""
 
     def preparation(self, activation: Activation | None) -> Prepare:
-        steps = _steps(activation)
+        steps = _norm_activation(activation)
 
         def prepare(frames: Tensor, held: Tensor | None, repeats: tuple[int, int]) -> Tensor:
             first, last = repeats
@@ -87,11 +87,11 @@ class FastOperations(Operations):
         return moved.reshape(1, count * in_time, height * down, width * across, -1).permute(0, 4, 1, 2, 3)
 
 
-def _steps(activation: Activation | None) -> Steps:
+def _norm_activation(activation: Activation | None) -> NormActivation:
     if activation is None:
-        return Steps(is_active=False)
+        return NormActivation(is_active=False)
     modulation = activation.modulation
     if modulation is not None:
         scale, shift = modulation
         modulation = (1 + scale.float()).flatten(), shift.float().flatten()
-    return Steps(activation.bias, activation.norm.eps, modulation)
+    return NormActivation(activation.bias, activation.norm.eps, modulation)

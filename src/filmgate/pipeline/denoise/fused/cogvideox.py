@@ -1,6 +1,6 @@
 """The transformer of CogVideoX through fused kernels: the same weights and modules, another forward pass.
 
-Text and clip are one stream, the text first: diffusers joins and splits them four times in each block. Both
+Text and clip are one sequence, the text first: diffusers joins and splits them four times in each block. Both
 passes of a guided step are one batch of two.
 """
 
@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import torch
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,8 +21,9 @@ from filmgate.pipeline.denoise.fused.kernels import (
 )
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
-    Remembered,
-    Rotation,
+    Memoized,
+    RotaryTables,
+    States,
     by_head,
     feed_forward,
     has_plain_weights,
@@ -49,21 +49,21 @@ class FusedBlock:
 
     def run(
         self,
-        states: tuple[Tensor, Tensor],
+        states: States,
         norms: tuple[Norm, Norm],
-        rotation: Rotation | None,
+        rotation: RotaryTables | None,
         following: Norm,
-    ) -> tuple[Tensor, Tensor]:
-        """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
-        stream, normal = states
+    ) -> States:
+        """From the first norm of this block to the norm that comes after it."""
+        hidden, normal = states
         first, second = (norm.modulation for norm in norms)
         assert first is not None, "both norms of a block are modulated"
         assert second is not None, "both norms of a block are modulated"
-        stream, normal = add_and_norm(stream, self._attend(normal, rotation), Gate(first, GATE), norms[1])
+        hidden, normal = add_and_norm(hidden, self._attend(normal, rotation), Gate(first, GATE), norms[1])
         branch = feed_forward(normal, self._block.ff.net)
-        return add_and_norm(stream, branch, Gate(second, GATE), following)
+        return add_and_norm(hidden, branch, Gate(second, GATE), following)
 
-    def _attend(self, normal: Tensor, rotation: Rotation | None) -> Tensor:
+    def _attend(self, normal: Tensor, rotation: RotaryTables | None) -> Tensor:
         attn = self._block.attn1
         affines = (attn.norm_q.weight, attn.norm_q.bias, attn.norm_k.weight, attn.norm_k.bias)
         query, key = attn.to_q(normal), attn.to_k(normal)
@@ -78,7 +78,7 @@ class FusedCogVideoX(FusedNetwork):
 
     def __init__(self, network: Any, attention: Attention) -> None:
         super().__init__(network, network.transformer_blocks)
-        self._rotation = Remembered(make_rotation)
+        self._rotation = Memoized(make_rotation)
         self._blocks = [FusedBlock(block, attention) for block in network.transformer_blocks]
 
     def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
@@ -105,34 +105,31 @@ class FusedCogVideoX(FusedNetwork):
             noise["ofs"] = torch.full((1,), 2.0, device=device)
         return [noise | {"timestep": torch.tensor([300.0, 700.0], device=device)}]
 
-    def _kept(self) -> list[Remembered[Any]]:
+    def _kept(self) -> list[Memoized[Any]]:
         return [self._rotation]
 
-    def forward(  # noqa: PLR0913, PLR0917 - the arguments of diffusers
+    def predict(
         self,
         hidden_states: Tensor,
         encoder_hidden_states: Tensor,
         timestep: Tensor,
         timestep_cond: Tensor | None = None,
         ofs: Tensor | None = None,
-        image_rotary_emb: Rotation | None = None,
-        attention_kwargs: dict[str, Any] | None = None,  # noqa: ARG002
-        return_dict: bool = True,  # noqa: FBT001
-    ) -> Any:
+        image_rotary_emb: RotaryTables | None = None,
+    ) -> Tensor:
         """As the network's own."""
         network, text_tokens = self._network, encoder_hidden_states.shape[1]
         time = self._embed_time(timestep, timestep_cond, ofs, hidden_states.dtype)
         rotation = self._rotation(*image_rotary_emb, text_tokens) if image_rotary_emb is not None else None
-        stream = network.patch_embed(encoder_hidden_states, hidden_states)
+        hidden = network.patch_embed(encoder_hidden_states, hidden_states)
         norms = [block.norms(time, text_tokens) for block in self._blocks]
         last = Norm(network.norm_final.eps, affine_of(network.norm_final))
         following = [*(first for first, _ in norms[1:]), last]
-        states = add_and_norm(stream, None, None, norms[0][0])
+        states = add_and_norm(hidden, None, None, norms[0][0])
         for block, own, one in zip(self._blocks, norms, following, strict=True):
             states = block.run(states, own, rotation, one)
         patches = network.proj_out(self._norm_out(states[1], time)[:, text_tokens:])
-        output = self._to_latents(patches, hidden_states.shape)
-        return Transformer2DModelOutput(sample=output) if return_dict else (output,)
+        return self._to_latents(patches, hidden_states.shape)
 
     def _embed_time(
         self, timestep: Tensor, condition: Tensor | None, ofs: Tensor | None, dtype: torch.dtype
@@ -169,7 +166,7 @@ def modulation_of(norm: Any, time: Tensor, text_tokens: int) -> Modulation:
     return Modulation(None, norm.linear(time).view(2 * time.shape[0], 3, -1), text_tokens)
 
 
-def make_rotation(cosines: Tensor, sines: Tensor, text_tokens: int) -> Rotation:
+def make_rotation(cosines: Tensor, sines: Tensor, text_tokens: int) -> RotaryTables:
     """One cosine and one sine per pair of values, after those of the text, which does not rotate."""
     cosines, sines = cosines[:, 0::2].float(), sines[:, 1::2].float()
     still = cosines.new_zeros(text_tokens, cosines.shape[1])

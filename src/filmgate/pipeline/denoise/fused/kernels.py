@@ -1,6 +1,6 @@
 """What stands between the matrix products of a transformer block, in Triton: one pass over memory each.
 
-`add_and_norm` adds a branch to the residual stream, normalises the sum and modulates it. `norm_and_rotate`
+`add_and_norm` adds a branch to the hidden states, normalises the sum and modulates it. `norm_and_rotate`
 normalises queries and keys over all heads, `norm_heads_and_rotate` each head by itself; both rotate them, in
 the layout that attention reads. All compute in float32 and round once, at the end. Imported only where a GPU
 is present.
@@ -14,8 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from filmgate.pipeline.launch import launch
+
 # The fastest of those measured on one H200 at a width of 1,536: values that a warp holds, rows per program.
-STREAM_VALUES_PER_WARP = 1024
+HIDDEN_VALUES_PER_WARP = 1024
 HEAD_VALUES_PER_WARP = 512
 MAX_WARPS = 16
 ROWS = (4, 2, 1)  # a program reads the modulation once for all its rows
@@ -24,8 +26,8 @@ ROWS = (4, 2, 1)  # a program reads the modulation once for all its rows
 class Modulation(NamedTuple):
     """Vectors that depend on the time step: `table` of a block, if it has one, plus `time` of the pass.
 
-    `table` is [vectors, width]; `time` is [moments, vectors, width]. A moment applies to a whole clip, or to
-    one token. If the stream begins with the text of the clip, moments come in pairs, and the second of a pair
+    `table` is [vectors, width]; `time` is [timesteps, vectors, width]. A timestep applies to a whole clip, or
+    to one token. If the hidden states begin with the text, timesteps come in pairs, and the second of a pair
     applies to the first `text_tokens` tokens.
     """
 
@@ -33,10 +35,10 @@ class Modulation(NamedTuple):
     time: Tensor
     text_tokens: int = 0
 
-    def rows_per_moment(self, rows: int) -> int:
-        """Rows of the stream that share a moment or a pair of them."""
-        moments = self.time.shape[0]
-        return rows // (moments // 2 if self.text_tokens else moments)
+    def rows_per_timestep(self, rows: int) -> int:
+        """Rows of the hidden states that share a timestep or a pair of them."""
+        timesteps = self.time.shape[0]
+        return rows // (timesteps // 2 if self.text_tokens else timesteps)
 
 
 class Gate(NamedTuple):
@@ -68,9 +70,9 @@ NO_NORM = Norm(0.0, kind=Kind.NONE)
 
 
 @triton.jit
-def _vector(table, time, moment, index: tl.constexpr, columns, lane, inside, has_table: tl.constexpr):
+def _vector(table, time, timestep, index: tl.constexpr, columns, lane, inside, has_table: tl.constexpr):
     at = index * columns + lane
-    value = tl.load(time + moment + at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(time + timestep + at, mask=inside, other=0.0).to(tl.float32)
     if has_table:
         value += tl.load(table + at, mask=inside, other=0.0).to(tl.float32)
     return value
@@ -78,7 +80,7 @@ def _vector(table, time, moment, index: tl.constexpr, columns, lane, inside, has
 
 @triton.jit
 def _add_and_norm(
-    stream,
+    hidden,
     branch,
     gate_table,
     gate_time,
@@ -89,7 +91,7 @@ def _add_and_norm(
     total,
     out,
     columns,
-    rows_per_moment,
+    rows_per_timestep,
     text_tokens,
     epsilon,
     gate_vectors: tl.constexpr,
@@ -108,25 +110,25 @@ def _add_and_norm(
     first = tl.program_id(0).to(tl.int64) * rows
     lane = tl.arange(0, lanes)
     inside = lane < columns
-    moment = first // rows_per_moment
+    timestep = first // rows_per_timestep
     if has_text:
-        moment = moment * 2 + (first % rows_per_moment < text_tokens).to(tl.int64)
-    moment = moment * columns
-    factor, lift, drop = 1.0, 1.0, 0.0
+        timestep = timestep * 2 + (first % rows_per_timestep < text_tokens).to(tl.int64)
+    timestep = timestep * columns
+    factor, gamma, beta = 1.0, 1.0, 0.0
     if gate >= 0:
-        vector = moment * gate_vectors
+        vector = timestep * gate_vectors
         factor = _vector(gate_table, gate_time, vector, gate, columns, lane, inside, has_table)
     if has_affine:
-        lift = tl.load(weight + lane, mask=inside, other=0.0).to(tl.float32)
-        drop = tl.load(bias + lane, mask=inside, other=0.0).to(tl.float32)
+        gamma = tl.load(weight + lane, mask=inside, other=0.0).to(tl.float32)
+        beta = tl.load(bias + lane, mask=inside, other=0.0).to(tl.float32)
     if scale >= 0:
-        vector = moment * vectors
-        growth = 1.0 + _vector(table, time, vector, scale, columns, lane, inside, has_table)
-        drop = drop * growth + _vector(table, time, vector, shift, columns, lane, inside, has_table)
-        lift = lift * growth
+        vector = timestep * vectors
+        one_plus_scale = 1.0 + _vector(table, time, vector, scale, columns, lane, inside, has_table)
+        beta = beta * one_plus_scale + _vector(table, time, vector, shift, columns, lane, inside, has_table)
+        gamma = gamma * one_plus_scale
     for row in range(rows):
         at = (first + row) * columns + lane
-        value = tl.load(stream + at, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(hidden + at, mask=inside, other=0.0).to(tl.float32)
         if has_branch:
             value += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32) * factor
             tl.store(total + at, value.to(total.dtype.element_ty), mask=inside)
@@ -134,7 +136,7 @@ def _add_and_norm(
             value = tl.where(inside, value - tl.sum(value, 0) / columns, 0.0)
         if kind > 0:
             root = tl.rsqrt(tl.sum(value * value, 0) / columns + epsilon)
-            tl.store(out + at, (value * root * lift + drop).to(out.dtype.element_ty), mask=inside)
+            tl.store(out + at, (value * root * gamma + beta).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -202,8 +204,8 @@ def _rotate_heads(
     value = tl.load(source + at, mask=inside, other=0.0).to(tl.float32)
     value = value - tl.sum(value, 1)[:, None] / size
     root = tl.rsqrt(tl.sum(value * value, 1) / size + epsilon)
-    lift, drop = tl.load(weight + lane).to(tl.float32), tl.load(bias + lane).to(tl.float32)
-    value = value * root[:, None] * lift[None, :] + drop[None, :]
+    gamma, beta = tl.load(weight + lane).to(tl.float32), tl.load(bias + lane).to(tl.float32)
+    value = value * root[:, None] * gamma[None, :] + beta[None, :]
     if has_rotation:
         even, odd = tl.split(tl.reshape(value, (lanes, size // 2, 2)))
         pairs = tl.join(even * cosine - odd * sine, even * sine + odd * cosine)
@@ -249,27 +251,27 @@ def _norm_heads_and_rotate(
 
 
 def add_and_norm(
-    stream: Tensor, branch: Tensor | None, gate: Gate | None, norm: Norm
+    hidden: Tensor, branch: Tensor | None, gate: Gate | None, norm: Norm
 ) -> tuple[Tensor, Tensor]:
-    """(stream + branch * gate, the norm of that), both in the dtype of the stream: [batch, tokens, width].
+    """(hidden + branch * gate, the norm of that), both in the dtype of `hidden`: [batch, tokens, width].
 
-    A gate and a modulated norm must have the same moments. Without a norm, both results are the sum.
+    A gate and a modulated norm must have the same timesteps. Without a norm, both results are the sum.
     """
-    columns = stream.shape[-1]
-    count = stream.numel() // columns
-    total = stream if branch is None else torch.empty_like(stream)
-    out = total if norm.kind is Kind.NONE else torch.empty_like(stream)
+    columns = hidden.shape[-1]
+    count = hidden.numel() // columns
+    total = hidden if branch is None else torch.empty_like(hidden)
+    out = total if norm.kind is Kind.NONE else torch.empty_like(hidden)
     used = [each for each in (gate.modulation if gate else None, norm.modulation) if each is not None]
-    first = used[0] if used else Modulation(None, stream[:1, :1])
-    per_moment = first.rows_per_moment(count) if used else count
-    rows = next(rows for rows in ROWS if not any(n % rows for n in (count, per_moment, first.text_tokens)))
+    first = used[0] if used else Modulation(None, hidden[:1, :1])
+    per_timestep = first.rows_per_timestep(count) if used else count
+    rows = next(rows for rows in ROWS if not any(n % rows for n in (count, per_timestep, first.text_tokens)))
     gated, modulated = gate.modulation if gate else first, norm.modulation or first
     shift, scale = norm.shift_and_scale
-    _launch(
-        _add_and_norm, count // rows, columns, STREAM_VALUES_PER_WARP,
-        stream, stream if branch is None else branch, *_tensors(gated), *_tensors(modulated),
-        *(norm.affine or (stream, stream)), total, out,
-        columns, per_moment, first.text_tokens, norm.epsilon,
+    _launch_wide(
+        _add_and_norm, count // rows, columns, HIDDEN_VALUES_PER_WARP,
+        hidden, hidden if branch is None else branch, *_tensors(gated), *_tensors(modulated),
+        *(norm.affine or (hidden, hidden)), total, out,
+        columns, per_timestep, first.text_tokens, norm.epsilon,
         gate_vectors=gated.time.shape[-2], gate=gate.vector if gate else -1,
         vectors=modulated.time.shape[-2], shift=shift, scale=scale, kind=int(norm.kind),
         has_branch=branch is not None, has_affine=norm.affine is not None,
@@ -299,7 +301,7 @@ def norm_and_rotate(
     query_out = torch.empty_like(query)
     key_out = query_out if key is None else torch.empty_like(key)
     cosines, sines = rotation or (query, query)
-    _launch(
+    _launch_wide(
         _norm_and_rotate, query.numel() // columns, columns, HEAD_VALUES_PER_WARP,
         query, query if key is None else key, *weights, cosines, sines, query_out, key_out,
         tokens, columns, epsilon,
@@ -325,7 +327,8 @@ def norm_heads_and_rotate(
     size = affines[0].shape[0]
     query_out, key_out = torch.empty_like(query), torch.empty_like(key)
     lanes = triton.next_power_of_2(columns // size)
-    _norm_heads_and_rotate[(query.numel() // columns,)](
+    launch(
+        _norm_heads_and_rotate, query.numel() // columns,
         query, key, *affines, *(rotation or (query, query)), query_out, key_out, tokens, epsilon,
         heads=columns // size, has_rotation=rotation is not None, size=size, lanes=lanes,
         num_warps=_warps(lanes * size, HEAD_VALUES_PER_WARP),
@@ -333,11 +336,12 @@ def norm_heads_and_rotate(
     return query_out, key_out
 
 
-def _launch(
+def _launch_wide(
     kernel: Any, programs: int, columns: int, values_per_warp: int, *arguments: Any, **constants: Any
 ) -> None:
     lanes = triton.next_power_of_2(columns)
-    kernel[(programs,)](*arguments, **constants, lanes=lanes, num_warps=_warps(lanes, values_per_warp))
+    warps = _warps(lanes, values_per_warp)
+    launch(kernel, programs, *arguments, **constants, lanes=lanes, num_warps=warps)
 
 
 def _warps(values: int, values_per_warp: int) -> int:

@@ -1,14 +1,13 @@
 """The transformer of LTX-Video through fused kernels: the same weights and modules, another forward pass.
 
-Its norms are RMS norms, attention to the text reads the stream without a norm, and each head has its own
-rotation frequencies. Both passes of a guided step are one batch of two.
+Its norms are RMS norms, attention to the text reads the hidden states without a norm, and each head has
+its own rotation frequencies. Both passes of a guided step are one batch of two.
 """
 
 from math import prod
 from typing import Any
 
 import torch
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,8 +23,9 @@ from filmgate.pipeline.denoise.fused.kernels import (
 )
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
-    Remembered,
-    Rotation,
+    Memoized,
+    RotaryTables,
+    States,
     attend_to_clip,
     by_head,
     feed_forward,
@@ -42,36 +42,36 @@ class FusedBlock:
     def __init__(self, block: Any, attention: Attention) -> None:
         self._block = block
         self._attention = attention
-        self.text = Remembered(self._text_keys_and_values)
+        self.text = Memoized(self._text_keys_and_values)
 
     def first_norm(self, time: Tensor) -> Norm:
         return self._norm(self._block.norm1, time, (0, 1))
 
     def run(
         self,
-        states: tuple[Tensor, Tensor],
+        states: States,
         text: tuple[Tensor, Tensor | None],
         time: Tensor,
-        rotation: Rotation,
+        rotation: RotaryTables,
         following: Norm,
-    ) -> tuple[Tensor, Tensor]:
-        """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
-        stream, normal = states
+    ) -> States:
+        """From the first norm of this block to the norm that comes after it."""
+        hidden, normal = states
         block, modulation = self._block, Modulation(self._block.scale_shift_table, time)
         branch = attend_to_clip(self._block.attn1, normal, rotation, self._attention)
-        stream, _ = add_and_norm(stream, branch, Gate(modulation, 2), NO_NORM)
-        branch = self._attend_to_text(stream, *text)
-        stream, normal = add_and_norm(stream, branch, None, self._norm(block.norm2, time, (3, 4)))
-        return add_and_norm(stream, feed_forward(normal, block.ff.net), Gate(modulation, 5), following)
+        hidden, _ = add_and_norm(hidden, branch, Gate(modulation, 2), NO_NORM)
+        branch = self._attend_to_text(hidden, *text)
+        hidden, normal = add_and_norm(hidden, branch, None, self._norm(block.norm2, time, (3, 4)))
+        return add_and_norm(hidden, feed_forward(normal, block.ff.net), Gate(modulation, 5), following)
 
     def _norm(self, norm: Any, time: Tensor, shift_and_scale: tuple[int, int]) -> Norm:
         modulation = Modulation(self._block.scale_shift_table, time)
         return Norm(norm.eps, None, modulation, shift_and_scale, Kind.RMS)
 
-    def _attend_to_text(self, stream: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
+    def _attend_to_text(self, hidden: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
         """torch's attention: padding is masked by a bias, which flash-attn-4 does not take."""
         attn = self._block.attn2
-        query, _ = norm_and_rotate(attn.to_q(stream), None, (attn.norm_q.weight,) * 2, None, attn.norm_q.eps)
+        query, _ = norm_and_rotate(attn.to_q(hidden), None, (attn.norm_q.weight,) * 2, None, attn.norm_q.eps)
         query = by_head(query, attn.heads).transpose(1, 2)
         attended = functional.scaled_dot_product_attention(query, *self.text(text), attn_mask=bias)
         out: Tensor = attn.to_out[0](attended.transpose(1, 2).flatten(2, 3))
@@ -88,13 +88,13 @@ class FusedLtx(FusedNetwork):
 
     def __init__(self, network: Any, attention: Attention) -> None:
         super().__init__(network, network.transformer_blocks)
-        self._text = Remembered(self._embed_text)
-        self._bias = Remembered(make_bias)
-        self._rotation = Remembered(self._make_rotation)
+        self._text = Memoized(self._embed_text)
+        self._bias = Memoized(make_bias)
+        self._rotation = Memoized(self._make_rotation)
         self._blocks = [FusedBlock(block, attention) for block in network.transformer_blocks]
 
     def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
-        """A guided step, whose second prompt is short: one moment for the clip, and one for each token."""
+        """A guided step, whose second prompt is short: one timestep for the clip, and one for each token."""
         config, tokens = self._network.config, prod(shape)
         noise = self._noise(
             {
@@ -113,14 +113,14 @@ class FusedLtx(FusedNetwork):
             "width": width,
             "rope_interpolation_scale": (8 / 25, 32, 32),
         }
-        moments = torch.linspace(100.0, 900.0, 2 * tokens, device=device).view(2, tokens)
-        return [noise | others | {"timestep": time} for time in (moments[:, 0], moments)]
+        timesteps = torch.linspace(100.0, 900.0, 2 * tokens, device=device).view(2, tokens)
+        return [noise | others | {"timestep": time} for time in (timesteps[:, 0], timesteps)]
 
-    def _kept(self) -> list[Remembered[Any]]:
-        kept: list[Remembered[Any]] = [self._text, self._bias, self._rotation]
+    def _kept(self) -> list[Memoized[Any]]:
+        kept: list[Memoized[Any]] = [self._text, self._bias, self._rotation]
         return [*kept, *(block.text for block in self._blocks)]
 
-    def forward(  # noqa: PLR0913, PLR0917 - the arguments of diffusers
+    def predict(  # noqa: PLR0913, PLR0917 - the arguments of diffusers
         self,
         hidden_states: Tensor,
         encoder_hidden_states: Tensor,
@@ -131,34 +131,32 @@ class FusedLtx(FusedNetwork):
         width: int | None = None,
         rope_interpolation_scale: tuple[float, float, float] | Tensor | None = None,
         video_coords: Tensor | None = None,
-        attention_kwargs: dict[str, Any] | None = None,  # noqa: ARG002
-        return_dict: bool = True,  # noqa: FBT001
-    ) -> Any:
+    ) -> Tensor:
         """As the network's own. The time step is one number for each clip of the batch, or one per token."""
         network = self._network
         rotation = self._rotation(
             num_frames, height, width, rope_interpolation_scale, video_coords, hidden_states.device
         )
         text = self._text(encoder_hidden_states), self._bias(encoder_attention_mask, hidden_states.dtype)
-        stream = network.proj_in(hidden_states)
+        hidden = network.proj_in(hidden_states)
         vectors, embedded = network.time_embed(
-            timestep.flatten(), batch_size=stream.shape[0], hidden_dtype=stream.dtype
+            timestep.flatten(), batch_size=hidden.shape[0], hidden_dtype=hidden.dtype
         )
         time = vectors.unflatten(1, (6, -1))
         last_time = embedded.unsqueeze(1).expand(-1, 2, -1).contiguous()
         last = Norm(network.norm_out.eps, None, Modulation(network.scale_shift_table, last_time), (0, 1))
         norms = [*(block.first_norm(time) for block in self._blocks), last]
-        states = add_and_norm(stream, None, None, norms[0])
+        states = add_and_norm(hidden, None, None, norms[0])
         for block, following in zip(self._blocks, norms[1:], strict=True):
             states = block.run(states, text, time, rotation, following)
-        output = network.proj_out(states[1])
-        return Transformer2DModelOutput(sample=output) if return_dict else (output,)
+        output: Tensor = network.proj_out(states[1])
+        return output
 
     def _embed_text(self, text: Tensor) -> Tensor:
         embedded: Tensor = self._network.caption_projection(text)
         return embedded
 
-    def _make_rotation(self, *shape_and_scale: Any) -> Rotation:
+    def _make_rotation(self, *shape_and_scale: Any) -> RotaryTables:
         """[tokens, width / 2]: the clips of a batch have the same size, and so the same positions."""
         *shape, coordinates, device = shape_and_scale
         if coordinates is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,26 +15,31 @@ from filmgate.pipeline.denoise.fused.kernels import norm_and_rotate
 from filmgate.pipeline.wipe import wipe
 
 T = TypeVar("T")
-Rotation = tuple[Tensor, Tensor]
+RotaryTables = tuple[Tensor, Tensor]
 """The cosine and the sine of each pair of values, by token, in float32."""
+States = tuple[Tensor, Tensor]
+"""The hidden states between two parts of a block, and their norm, which the next part reads."""
 
 
-class Remembered(Generic[T]):
+class Memoized(Generic[T]):
     """Results of the latest calls, for work that several passes of a clip have in common.
 
     Both passes of a guided step have the same latents and the same time step, and all passes with a prompt
     have the same embedding of it. Tensors are compared by identity: a pipeline passes the same one to both
     passes, and makes a new one for the next step. The arguments are held, so no other object can take their
-    identity.
+    identity. With `is_for_pair`, a result is kept only for the second pass of a step, because it is large.
     """
 
-    def __init__(self, compute: Callable[..., T], count: int = 1) -> None:
+    def __init__(self, compute: Callable[..., T], count: int = 1, *, is_for_pair: bool = False) -> None:
         self._compute = compute
         self._calls: deque[tuple[tuple[object, ...], T]] = deque(maxlen=count)
+        self._is_for_pair = is_for_pair
 
     def __call__(self, *arguments: object) -> T:
         for known, result in self._calls:
             if len(known) == len(arguments) and all(map(_is_same, known, arguments)):
+                if self._is_for_pair:
+                    self._calls.clear()
                 return result
         result = self._compute(*arguments)
         self._calls.append((arguments, result))
@@ -56,22 +62,23 @@ class FusedNetwork(ABC):
         self._network = network
         self._layers = layers  # diffusers' own blocks
 
-    @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, return_dict: bool = True, **kwargs: Any) -> Any:
         """As the network's own."""
+        kwargs.pop("attention_kwargs", None)
+        output = self.predict(*args, **kwargs)
+        return Transformer2DModelOutput(sample=output) if return_dict else (output,)
+
+    @abstractmethod
+    def predict(self, *args: Any, **kwargs: Any) -> Tensor:
+        """One pass, with the other arguments of the network's own `forward`."""
 
     @abstractmethod
     def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
         """Inputs of short passes with noise, for latents of about this many frames, rows and columns."""
 
     @abstractmethod
-    def _kept(self) -> list[Remembered[Any]]:
+    def _kept(self) -> list[Memoized[Any]]:
         """What is remembered for the passes of a clip."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        config: Mapping[str, Any] = self._network.config
-        return config
 
     def run(self, inputs: dict[str, Any]) -> Tensor:
         """One pass of the network, fused if that is switched on."""
@@ -111,7 +118,7 @@ def has_plain_weights(blocks: Sequence[nn.Module]) -> bool:
     )
 
 
-def attend_to_clip(attn: Any, normal: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
+def attend_to_clip(attn: Any, normal: Tensor, rotation: RotaryTables, attention: Attention) -> Tensor:
     """Self-attention of a block, with normed and rotated queries and keys."""
     weights = (attn.norm_q.weight, attn.norm_k.weight)
     query, key = norm_and_rotate(attn.to_q(normal), attn.to_k(normal), weights, rotation, attn.norm_q.eps)

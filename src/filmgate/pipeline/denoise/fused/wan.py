@@ -2,14 +2,14 @@
 
 A block has five passes over memory between its matrix products and attentions, each of which reads and writes
 a value once. GELU runs in the epilogue of its product. Keys and values of the text, and the tables of the
-rotation, are made once per clip; what does not depend on the prompt, once per step.
+rotation, are made once per clip; what does not depend on the prompt, once per step: the embeddings, and the
+first block up to its attention to the text.
 """
 
 from math import prod
 from typing import Any
 
 import torch
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,8 +17,9 @@ from filmgate.pipeline.denoise.attention import Attention, torch_attention
 from filmgate.pipeline.denoise.fused.kernels import Gate, Modulation, Norm, add_and_norm, norm_and_rotate
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
-    Remembered,
-    Rotation,
+    Memoized,
+    RotaryTables,
+    States,
     attend_to_clip,
     by_head,
     feed_forward,
@@ -35,25 +36,28 @@ class FusedBlock:
     def __init__(self, block: Any, attention: Attention) -> None:
         self._block = block
         self._attention = attention
-        self.text = Remembered(self._text_keys_and_values, PROMPTS)
+        self.text = Memoized(self._text_keys_and_values, PROMPTS)
 
     def first_norm(self, time: Tensor) -> Norm:
         return Norm(self._block.norm1.eps, None, self._modulation(time), (0, 1))
 
-    def run(
-        self, states: tuple[Tensor, Tensor], text: Tensor, time: Tensor, rotation: Rotation, following: Norm
-    ) -> tuple[Tensor, Tensor]:
-        """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
-        stream, normal = states
-        block, modulation = self._block, self._modulation(time)
+    def attend_to_clip(self, states: States, time: Tensor, rotation: RotaryTables) -> States:
+        """The part before attention to the text: from the first norm to the second."""
+        hidden, normal = states
+        norm = self._block.norm2
         branch = attend_to_clip(self._block.attn1, normal, rotation, self._attention)
-        second = Norm(block.norm2.eps, (block.norm2.weight, block.norm2.bias))
-        stream, normal = add_and_norm(stream, branch, Gate(modulation, 2), second)
+        second = Norm(norm.eps, (norm.weight, norm.bias))
+        return add_and_norm(hidden, branch, Gate(self._modulation(time), 2), second)
+
+    def attend_to_text(self, states: States, text: Tensor, time: Tensor, following: Norm) -> States:
+        """The rest, up to the norm that comes after this block."""
+        hidden, normal = states
+        block, modulation = self._block, self._modulation(time)
         branch = self._attend_to_text(normal, text)
         third = Norm(block.norm3.eps, None, modulation, (3, 4))
-        stream, normal = add_and_norm(stream, branch, None, third)
+        hidden, normal = add_and_norm(hidden, branch, None, third)
         branch = feed_forward(normal, block.ffn.net)
-        return add_and_norm(stream, branch, Gate(modulation, 5), following)
+        return add_and_norm(hidden, branch, Gate(modulation, 5), following)
 
     def _modulation(self, time: Tensor) -> Modulation:
         return Modulation(self._block.scale_shift_table[0], time)
@@ -85,14 +89,14 @@ class FusedWan(FusedNetwork):
 
     def __init__(self, network: Any, attention: Attention) -> None:
         super().__init__(network, network.blocks)
-        self._time = Remembered(self._embed_time)
-        self._text = Remembered(self._embed_text, PROMPTS)
-        self._patches = Remembered(self._embed_patches)
-        self._rotation = Remembered(self._make_rotation)
+        self._time = Memoized(self._embed_time)
+        self._text = Memoized(self._embed_text, PROMPTS)
+        self._start = Memoized(self._run_start, is_for_pair=True)
+        self._rotation = Memoized(self._make_rotation)
         self._blocks = [FusedBlock(block, attention) for block in network.blocks]
 
     def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
-        """Inputs of a short pass with noise: one moment for the clip, and one for each token."""
+        """Inputs of a short pass with noise: one timestep for the clip, and one for each token."""
         config = self._network.config
         sizes: dict[str, tuple[int, ...]] = {
             "hidden_states": (1, config.in_channels, *shape),
@@ -102,37 +106,39 @@ class FusedWan(FusedNetwork):
             sizes["encoder_hidden_states_image"] = (1, 257, config.image_dim)
         noise = self._noise(sizes)
         tokens = prod(size // step for size, step in zip(shape, config.patch_size, strict=True))
-        moments = torch.linspace(100.0, 900.0, tokens, device=noise["hidden_states"].device)
-        return [noise | {"timestep": time} for time in (moments[:1], moments[None])]
+        timesteps = torch.linspace(100.0, 900.0, tokens, device=noise["hidden_states"].device)
+        return [noise | {"timestep": time} for time in (timesteps[:1], timesteps[None])]
 
-    def _kept(self) -> list[Remembered[Any]]:
-        kept: list[Remembered[Any]] = [self._time, self._text, self._patches, self._rotation]
+    def _kept(self) -> list[Memoized[Any]]:
+        kept: list[Memoized[Any]] = [self._time, self._text, self._start, self._rotation]
         return [*kept, *(block.text for block in self._blocks)]
 
-    def forward(
+    def predict(
         self,
         hidden_states: Tensor,
         timestep: Tensor,
         encoder_hidden_states: Tensor,
         encoder_hidden_states_image: Tensor | None = None,
-        return_dict: bool = True,  # noqa: FBT001
-        attention_kwargs: dict[str, Any] | None = None,  # noqa: ARG002
-    ) -> Any:
+    ) -> Tensor:
         """As the network's own. The time step is one number, or one per token."""
         network = self._network
         rotation = self._rotation(*hidden_states.shape[2:])
         text = self._text(encoder_hidden_states, encoder_hidden_states_image)
-        times = self._time(timestep, encoder_hidden_states.dtype)
-        stream = self._patches(hidden_states)
-        last = Norm(network.norm_out.eps, None, Modulation(network.scale_shift_table[0], times[1]), (0, 1))
-        norms = [*(block.first_norm(times[0]) for block in self._blocks), last]
-        states = add_and_norm(stream, None, None, norms[0])
+        time, last_time = self._time(timestep, encoder_hidden_states.dtype)
+        last = Norm(network.norm_out.eps, None, Modulation(network.scale_shift_table[0], last_time), (0, 1))
+        norms = [*(block.first_norm(time) for block in self._blocks), last]
+        states = self._start(hidden_states, time)
         for block, following in zip(self._blocks, norms[1:], strict=True):
-            states = block.run(states, text, times[0], rotation, following)
-        output = self._to_latents(network.proj_out(states[1]), hidden_states.shape)
-        if not return_dict:
-            return (output,)
-        return Transformer2DModelOutput(sample=output)
+            if block is not self._blocks[0]:
+                states = block.attend_to_clip(states, time, rotation)
+            states = block.attend_to_text(states, text, time, following)
+        return self._to_latents(network.proj_out(states[1]), hidden_states.shape)
+
+    def _run_start(self, latents: Tensor, time: Tensor) -> States:
+        """Up to the first attention to the text."""
+        first = self._blocks[0]
+        states = add_and_norm(self._embed_patches(latents), None, None, first.first_norm(time))
+        return first.attend_to_clip(states, time, self._rotation(*latents.shape[2:]))
 
     def _embed_text(self, text: Tensor, image: Tensor | None) -> Tensor:
         embedder = self._network.condition_embedder
@@ -140,7 +146,7 @@ class FusedWan(FusedNetwork):
         return embedded if image is None else torch.cat([embedder.image_embedder(image), embedded], dim=1)
 
     def _embed_time(self, timestep: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The vectors of the blocks, [moments, 6, width], and those of the last norm, [moments, 2, width]."""
+        """The vectors of the blocks, [timesteps, 6, width], and of the last norm, [timesteps, 2, width]."""
         embedder = self._network.condition_embedder
         waves = embedder.timesteps_proj(timestep.flatten())
         time = embedder.time_embedder(waves.to(next(embedder.time_embedder.parameters()).dtype)).to(dtype)
@@ -163,7 +169,7 @@ class FusedWan(FusedNetwork):
         split = patches.reshape(shape[0], *counts, *steps, -1).permute(0, 7, 1, 4, 2, 5, 3, 6)
         return split.flatten(6, 7).flatten(4, 5).flatten(2, 3)
 
-    def _make_rotation(self, *shape: int) -> Rotation:
+    def _make_rotation(self, *shape: int) -> RotaryTables:
         rope = self._network.rope
         return compact_tables(*rope(rope.freqs_cos.new_empty(1, 1, *shape)))
 
@@ -179,6 +185,6 @@ def can_fuse(network: Any) -> bool:
     )
 
 
-def compact_tables(cosines: Tensor, sines: Tensor) -> Rotation:
+def compact_tables(cosines: Tensor, sines: Tensor) -> RotaryTables:
     """One cosine and one sine per pair of values; diffusers repeats each for both values of the pair."""
     return cosines[0, :, 0, 0::2].contiguous(), sines[0, :, 0, 1::2].contiguous()

@@ -12,9 +12,9 @@ FAMILIES: tuple[Family, ...] = (Wan(), Ltx(), CogVideoX(), HunyuanVideo(), Stabl
 
 def family_of(pipeline_class: str) -> Family | None:
     """The family of a diffusers pipeline class; None if Filmgate does not run it."""
-    return next((family for family in FAMILIES if pipeline_class in family.pipelines), None)
+    return next((family for family in FAMILIES if pipeline_class in family.facts.pipelines), None)
 
 
 def known_pipelines() -> list[str]:
     """Every diffusers pipeline class that Filmgate runs, sorted."""
-    return sorted(name for family in FAMILIES for name in family.pipelines)
+    return sorted(name for family in FAMILIES for name in family.facts.pipelines)

@@ -7,10 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from filmgate.jobs import Size
+from filmgate.models.families import FamilyFacts
 from filmgate.pipeline.requests import ClipRequest
 
 Pipeline = Any
 """A diffusers pipeline; diffusers ships no types."""
+
+MAX_SIDE = 4096
 
 EMBEDS = ("prompt_embeds", "negative_prompt_embeds")
 MASKED_EMBEDS = (
@@ -46,21 +49,20 @@ class Family:
     hold no state.
     """
 
-    name: ClassVar[str]
-    text_to_video: ClassVar[str | None] = None  # diffusers class that needs only a prompt
-    image_to_video: ClassVar[str | None] = None  # diffusers class that starts from an image
+    facts: ClassVar[FamilyFacts]
     embeddings: ClassVar[tuple[str, ...]] = ()  # what encode_prompt returns, by argument name; empty: no text
     denoisers: ClassVar[tuple[str, ...]] = ("transformer",)  # components that run at every step, if present
     fps: ClassVar[int]
     size_multiple: ClassVar[int] = 16  # the pipeline requires sides that are a multiple of this
-    is_compilation_proven: ClassVar[bool] = False  # measured: `pipeline.compile = auto` may compile it
-    has_fused_blocks: ClassVar[bool] = False  # `fuse` supports its denoisers
-    has_quality_levels: ClassVar[bool] = False  # measured with predicted passes: renders every quality level
 
     @property
-    def pipelines(self) -> tuple[str, ...]:
-        """The diffusers classes of this family."""
-        return tuple(name for name in (self.text_to_video, self.image_to_video) if name)
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def has_fused_blocks(self) -> bool:
+        """Whether there are fused kernels for the family: it overrides `fuse`."""
+        return type(self).fuse is not Family.fuse
 
     def denoisers_of(self, pipe: Pipeline) -> list[Any]:
         """The networks that run at every step, the main one first."""
@@ -77,15 +79,27 @@ class Family:
 
     def needs_image(self, pipe: Pipeline) -> bool:
         """Whether a clip must start from an image."""
-        return type(pipe).__name__ == self.image_to_video
+        return type(pipe).__name__ == self.facts.image_to_video
 
     def encodes_prompt_with_image(self, pipe: Pipeline) -> bool:  # noqa: ARG002
         """Whether the text encoder also reads the image, so the prompt cannot be encoded before denoising."""
         return False
 
     def compression(self, pipe: Pipeline) -> Compression:
-        """What the VAE compresses."""
+        """The compression of the VAE."""
         return Compression(pipe.vae_scale_factor_spatial, pipe.vae_scale_factor_temporal)
+
+    def frame_step(self, pipe: Pipeline) -> int:
+        """The length of a clip is one frame plus a multiple of this."""
+        return self.compression(pipe).temporal
+
+    def max_side(self, pipe: Pipeline) -> int:  # noqa: ARG002
+        """The longest side in pixels."""
+        return MAX_SIDE
+
+    def has_fixed_size(self, pipe: Pipeline) -> bool:  # noqa: ARG002
+        """Whether the model renders only its default size."""
+        return False
 
     def defaults(self, pipe: Pipeline) -> Defaults:
         """The defaults in the pipeline's own signature."""

@@ -1,14 +1,13 @@
 """HunyuanVideo."""
 
+from filmgate.models.families import HUNYUANVIDEO
 from filmgate.pipeline.loading.families.base import Family, Pipeline
 
 
 class HunyuanVideo(Family):
     """HunyuanVideo from text, and its image model, whose text encoder reads the image with the prompt."""
 
-    name = "hunyuanvideo"
-    text_to_video = "HunyuanVideoPipeline"
-    image_to_video = "HunyuanVideoImageToVideoPipeline"
+    facts = HUNYUANVIDEO
     embeddings = ("prompt_embeds", "pooled_prompt_embeds", "prompt_attention_mask")
     fps = 24
 

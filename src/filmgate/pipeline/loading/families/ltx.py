@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from filmgate.models.families import LTX
 from filmgate.pipeline.loading.families.base import MASKED_EMBEDS, Compression, Family, Pipeline
 from filmgate.pipeline.requests import ClipRequest
 
@@ -11,13 +12,10 @@ from filmgate.pipeline.requests import ClipRequest
 class Ltx(Family):
     """LTX-Video up to 0.9.5. The same weights start from text or an image."""
 
-    name = "ltx"
-    text_to_video = "LTXPipeline"
-    image_to_video = "LTXImageToVideoPipeline"
+    facts = LTX
     embeddings = MASKED_EMBEDS
     fps = 25
     size_multiple = 32
-    has_fused_blocks = True
 
     def fuse(self, network: Any, attention: Any) -> Any | None:
         from filmgate.pipeline.denoise.fused.ltx import FusedLtx, can_fuse  # imports Triton

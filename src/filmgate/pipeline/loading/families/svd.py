@@ -1,16 +1,14 @@
 """Stable Video Diffusion."""
 
 from filmgate.jobs import Size
+from filmgate.models.families import SVD
 from filmgate.pipeline.loading.families.base import Compression, Defaults, Family, Pipeline, call_defaults
-
-DEFAULT_FRAMES = 25
 
 
 class StableVideoDiffusion(Family):
     """Stable Video Diffusion: starts from an image, without a prompt, and compresses no frames in time."""
 
-    name = "svd"
-    image_to_video = "StableVideoDiffusionPipeline"
+    facts = SVD
     denoisers = ("unet",)
     fps = 7
     size_multiple = 8
@@ -22,4 +20,4 @@ class StableVideoDiffusion(Family):
         call = call_defaults(pipe)
         size = Size(call["width"], call["height"])
         guidance = float(call["max_guidance_scale"])  # grows from the first frame to the last
-        return Defaults(size, DEFAULT_FRAMES, self.fps, call["num_inference_steps"], guidance)
+        return Defaults(size, pipe.unet.config.num_frames, self.fps, call["num_inference_steps"], guidance)

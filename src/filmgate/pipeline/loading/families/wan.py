@@ -4,21 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 from filmgate.jobs import Size
+from filmgate.models.families import WAN
 from filmgate.pipeline.loading.families.base import EMBEDS, Defaults, Family, Pipeline
 
 
 class Wan(Family):
     """Wan 2.1, Wan 2.2 14B with two experts, and Wan 2.2 5B, which starts from text or an image."""
 
-    name = "wan"
-    text_to_video = "WanPipeline"
-    image_to_video = "WanImageToVideoPipeline"
+    facts = WAN
     embeddings = EMBEDS
     denoisers = ("transformer", "transformer_2")
     fps = 16
-    is_compilation_proven = True
-    has_fused_blocks = True
-    has_quality_levels = True
 
     def fuse(self, network: Any, attention: Any) -> Any | None:
         from filmgate.pipeline.denoise.fused.wan import FusedWan, can_fuse  # imports Triton

@@ -40,7 +40,7 @@ class TextCache:
         return self._entries[key]
 
     def put(self, key: str, embeddings: Mapping[str, Tensor]) -> None:
-        """Store a copy and evict the least recently used entries; too large an entry is not stored."""
+        """Store a copy and evict the least recently used entries. An entry above the limit is not stored."""
         size = _size(embeddings)
         if key in self._entries or size > self._max_bytes:
             return

@@ -1,1 +1,0 @@
-"""Stage one: from prompts to embeddings."""
