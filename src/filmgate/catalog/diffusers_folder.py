@@ -3,15 +3,17 @@
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from filmgate.catalog.video_models import Denoiser, TextEncoder, Vae, VideoModel
+from filmgate.catalog.records import parse_record
+from filmgate.catalog.video_models import Defaults, Denoiser, TextEncoder, Vae, VideoModel
 from filmgate.errors import UsageError
 
 Config = Mapping[str, Any]
+DEFAULTS_FILE = "filmgate.json"  # beside model_index.json; workers read it too
 MAX_HEADER_BYTES = 100 << 20
 MAX_COUNT = 1 << 24
 COUNT_KEYS = ("num_attention_heads", "attention_head_dim", "num_layers", "ffn_dim", "in_channels")
@@ -39,12 +41,15 @@ def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str)
     base = _closest(str(index[denoiser_dir][1]), config, known)
     params = stored_params(folder / denoiser_dir)
     copies = 2 if index.get("transformer_2", [None])[0] else 1
+    vae = _vae(folder / "vae", str(index["vae"][1]), base, known)
     return replace(
         base,
         id=folder.name,
         name=folder.name,
         denoiser=replace(_scaled(base.denoiser, config, params), copies=copies),
-        vae=_vae(_read_json(folder / "vae" / "config.json"), str(index["vae"][1]), base, known),
+        vae=vae,
+        size_multiple=max(base.size_multiple, vae.space_ratio * base.patch[-1]),
+        defaults=_defaults(folder / DEFAULTS_FILE, base.defaults),
         text_encoders=_encoders(folder, index, base, as_of),
         source=f"{folder.name}/model_index.json, scaled from {base.id}: {base.source}",
         as_of=as_of,
@@ -123,13 +128,34 @@ def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:
     return pair[0] * factor, pair[1] * factor
 
 
-def _vae(config: Config, class_name: str, base: VideoModel, known: Mapping[str, VideoModel]) -> Vae:
-    """The known VAE of this class whose `match` settings agree, otherwise the first one of the class."""
+def _defaults(file: Path, base: Defaults) -> Defaults:
+    """The clip of the model's own `filmgate.json`, if it has one. Without guidance, a step is one pass."""
+    if not file.exists():
+        return base
+    own = dict(_read_json(file))
+    if own.pop("guidance", None) in (0, 1):
+        own["forwards_per_step"] = 1
+    return parse_record(Defaults, asdict(base) | own, str(file), option="--model")
+
+
+def _vae(folder: Path, class_name: str, base: VideoModel, known: Mapping[str, VideoModel]) -> Vae:
+    """The closest known VAE of this class, with the stored parameter count where the folder has weights.
+
+    It is the one whose `match` settings agree, otherwise the first with the same ratio of pixels to latents.
+    """
+    config = _read_json(folder / "config.json")
     family = {model.vae.id: model.vae for model in known.values() if model.vae.class_name == class_name}
-    for vae in family.values():
-        if vae.match and all(config.get(key, value) == value for key, value in vae.match.items()):
-            return vae
-    return next(iter(family.values()), base.vae)
+
+    def distance(vae: Vae) -> tuple[bool, bool]:
+        is_same = bool(vae.match) and all(config.get(key, value) == value for key, value in vae.match.items())
+        return not is_same, config.get("scale_factor_spatial", vae.space_ratio) != vae.space_ratio
+
+    vae = min(family.values(), key=distance, default=base.vae)
+    params = stored_params(folder)
+    if not params:
+        return vae
+    counted = f"parameters from the safetensors headers of {folder.parent.name}/{folder.name}"
+    return replace(vae, params=params, source=f"{vae.source}; {counted}")
 
 
 def _encoders(folder: Path, index: Config, base: VideoModel, as_of: str) -> tuple[TextEncoder, ...]:

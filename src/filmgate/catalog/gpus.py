@@ -29,7 +29,6 @@ class Gpu:
     as_of: IsoDate
     compute_capability: str | None = None
     nvml_mib: PositiveCount | None = None
-    memory_type: str | None = None
     bandwidth_gb_s: Positive | None = None
     fp16_tflops: Positive | None = None
     bf16_tflops: Positive | None = None
@@ -37,12 +36,10 @@ class Gpu:
     fp4_tflops: Positive | None = None
     estimated_bf16_tflops: Positive | None = None
     sm_count: PositiveCount | None = None
-    power_watts: PositiveCount | None = None
     mig_slices: Count | None = None
     nvlink_gb_s: Amount | None = None
     pcie_gb_s: Positive | None = None
     nvenc: Count | None = None
-    nvdec: Count | None = None
     min_driver: str | None = None
     min_cuda: str | None = None
     needs_open_modules: bool | None = None

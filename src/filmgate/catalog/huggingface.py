@@ -63,7 +63,6 @@ def _llm(config: Config, path: Path, as_of: str) -> Llm:
         heads=heads,
         kv_heads=config.get("num_key_value_heads") or heads,
         head_dim=_head_dim(config),
-        vocab=config["vocab_size"],
         params=fixed + routed_layers * expert * (experts or 0),
         active_params=fixed + routed_layers * expert * top,
         source=f"computed from {path.name} of {path.parent.name}",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from filmgate.catalog.records import Amount, Count, IsoDate, Positive, PositiveCount
+from filmgate.catalog.records import Amount, IsoDate, Positive, PositiveCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,6 @@ class Instance:
     as_of: IsoDate
     nvme_gb: Amount | None = None
     network_gbps: Amount | None = None
-    efa_interfaces: Count | None = None
     ebs_mbps: Amount | None = None
     unsupported_reason: str | None = None
 
@@ -60,7 +59,6 @@ class Region:
     """An AWS region and the jurisdiction that its data centres are in."""
 
     name: str
-    city: str
     jurisdiction: str
     source: str
     as_of: IsoDate

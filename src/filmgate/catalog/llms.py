@@ -20,7 +20,6 @@ class Llm:
     heads: PositiveCount
     kv_heads: PositiveCount
     head_dim: PositiveCount
-    vocab: PositiveCount
     params: PositiveCount
     active_params: PositiveCount
     source: str

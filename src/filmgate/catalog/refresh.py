@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,19 +13,8 @@ from filmgate.catalog.instances import Price
 from filmgate.errors import RunError, UsageError, WriteError
 
 API_REGION = "us-east-1"  # serves the prices of all regions
-COLUMNS = (
-    "instance",
-    "region",
-    "on_demand",
-    "spot_min",
-    "spot_median",
-    "spot_max",
-    "zones",
-    "savings_1y",
-    "savings_3y",
-    "source",
-    "as_of",
-)
+_KEPT = "; other rates: "
+COLUMNS = tuple(field.name for field in fields(Price))
 FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -90,13 +79,17 @@ def _to_price(product: dict[str, Any], instance: str, as_of: str) -> Price | Non
 
 
 def merge_prices(old: Iterable[Price], new: Iterable[Price]) -> list[Price]:
-    """The old rows with new on-demand prices. A spot range is kept, with its source and date."""
+    """The old rows with new on-demand prices.
+
+    Spot prices and rates of Savings Plans, which the API does not have, are kept with their source and date.
+    """
     merged = {(price.instance, price.region): price for price in old}
     for price in new:
         before = merged.get((price.instance, price.region), price)
         source = price.source
-        if before.spot_min:
-            source = f"{price.source}; spot: {before.source} {before.as_of}"
+        if any(rate is not None for rate in (before.spot_min, before.savings_1y, before.savings_3y)):
+            origin = before.source.partition(_KEPT)[2] or f"{before.source} {before.as_of}"
+            source = f"{price.source}{_KEPT}{origin}"
         merged[price.instance, price.region] = replace(
             before, source=source, as_of=price.as_of, on_demand=price.on_demand
         )
@@ -110,7 +103,6 @@ def write_prices(prices: Iterable[Price], path: Path) -> None:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
             for price in prices:
-                row = (getattr(price, column) for column in COLUMNS)
-                writer.writerow("" if value is None else value for value in row)
+                writer.writerow("" if value is None else value for value in astuple(price))
     except OSError as exc:
         raise WriteError(f"{path} cannot be written: {exc.strerror}") from exc

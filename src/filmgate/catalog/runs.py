@@ -106,7 +106,6 @@ class MeasuredRun:
     source: str
     as_of: IsoDate
     peak_bytes: PositiveCount | None = None
-    weight_bytes: PositiveCount | None = None
     note: str | None = None
 
     @property

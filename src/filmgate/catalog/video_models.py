@@ -73,7 +73,6 @@ class Vae:
     id: str
     class_name: str
     params: PositiveCount
-    decoder_params: PositiveCount
     latent_channels: PositiveCount
     time_ratio: PositiveCount
     space_ratio: PositiveCount

@@ -1,6 +1,7 @@
 """Compares a running installation with its plan."""
 
 from collections.abc import Iterator
+from math import isfinite
 
 from filmgate.deploy.measurements import Measured
 from filmgate.deploy.plan import Plan
@@ -25,11 +26,16 @@ def compare(plan: Plan, measured: Measured) -> Iterator[Finding]:
 
 
 def _workers(plan: Plan, measured: Measured) -> Finding:
-    message = f"{measured.workers} live, the plan keeps {plan.warm_replicas} warm and needs {plan.replicas}"
-    if measured.workers < plan.warm_replicas:
+    chart, pools, live = plan.deployment.chart, plan.deployment.pools, measured.workers
+    on_demand, spot = chart.min_replicas * pools, chart.min_spot_replicas * pools
+    also = f" on demand and {spot} on spot" if spot else ""
+    message = f"{live} live, the plan keeps {on_demand} warm{also} and needs {plan.replicas}"
+    if live < on_demand:
         remedy = "look for pending pods, or raise minReplicas of the worker"
         return Finding("workers", Verdict.FAIL, message, remedy)
-    if measured.workers > plan.chart.max_replicas + plan.chart.spot_replicas:
+    if live < on_demand + spot:
+        return Finding("workers", Verdict.WARN, message, "look for spot nodes that were reclaimed")
+    if live > (chart.max_replicas + chart.spot_replicas) * pools:
         return Finding(
             "workers", Verdict.WARN, message, "lower maxReplicas, or plan again with the real volume"
         )
@@ -44,9 +50,12 @@ def _speed(plan: Plan, seconds: float) -> Finding:
 
 
 def _latency(plan: Plan, seconds: float) -> Finding:
-    message = f"p95 is at most {seconds:g} s, the plan has {plan.latency_p95_seconds:.0f} s"
+    bound = f"at most {seconds:g} s" if isfinite(seconds) else "above the largest bucket of the histogram"
+    message = f"p95 is {bound}, the plan has {plan.latency_p95_seconds:.0f} s"
     if seconds > 2 * plan.latency_p95_seconds:
         return Finding("latency", Verdict.FAIL, message, "look at the backlog and at maxReplicas")
     if seconds > plan.latency_p95_seconds:
-        return Finding("latency", Verdict.WARN, message, "the bucket is wider than the difference; watch it")
+        return Finding(
+            "latency", Verdict.WARN, message, "p95 may be lower than its bucket's bound; check again later"
+        )
     return Finding("latency", Verdict.OK, message)

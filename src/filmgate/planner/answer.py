@@ -1,12 +1,32 @@
 """The answer to every planner question. `--json`, the tables, the page and the decision record show it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from math import isfinite
+from typing import Protocol
 
 from filmgate.planner.fleet.answer import Alternative, CostAnswer, FleetAnswer
 from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.memory import MemoryLine
+
+MAX_NAMES = 4  # of facts with the same source
+
+
+class Kind(StrEnum):
+    """The question that an answer belongs to."""
+
+    VIDEO = "video"
+    LLM = "llm"
+    FIT = "fit"
+    RIGHTSIZE = "rightsize"
+
+
+class Unit(StrEnum):
+    """The unit of work that `usd_per_unit` of an option pays for."""
+
+    CLIP = "clip"
+    TOKENS = "million tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +36,6 @@ class MemoryLever:
     name: str
     peak_bytes: float
     peak_stage: str
-    saved_bytes: float
     added_seconds: float | None
 
 
@@ -29,7 +48,6 @@ class MemoryAnswer:
     peak_stage: str
     capacity_bytes: float | None
     safety_factor: float
-    placement: str
     levers: tuple[MemoryLever, ...] = ()
 
 
@@ -46,23 +64,12 @@ class StageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
-    """The time between tokens at one batch size."""
-
-    batch: int
-    between_tokens_ms: float
-    tokens_per_second: float
-
-
-@dataclass(frozen=True, slots=True)
 class TokenTimes:
     """Latency and throughput of a language model."""
 
     first_token_ms: float
     between_tokens_ms: float
     tokens_per_second: float
-    max_sequences: float
-    by_batch: tuple[BatchTime, ...]
     first_token_ms_p50: float
     first_token_ms_p95: float
     first_token_ms_p99: float
@@ -87,10 +94,14 @@ class TimeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A machine that meets the requirements. A time or size of zero is not known."""
+    """A machine that meets the requirements, or a model that fits a machine.
+
+    A time or size of zero is not known. `usd_per_unit` is the price of one `unit`.
+    """
 
     rank: int
     name: str
+    unit: Unit | None = None
     gpu: str
     gpus_per_replica: int
     replicas: int = 1
@@ -102,10 +113,11 @@ class Option:
     utilisation: float = 1.0
     usd_per_hour: float | None
     usd_per_day: float | None
-    usd_per_unit: float | None
-    placement: str
+    usd_per_unit: float | None = None
+    placement: str = ""
     peak_bytes: float = 0.0
     is_scaled_to_zero: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +150,15 @@ class Plots:
     volume: float | None = None
     volume_name: str = "clips per day"
     cost_name: str = "USD per clip"
-    load_name: str = "utilisation of the fleet"
+    load_name: str = "utilization of the fleet"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete answer. `unit` is the unit of `usd_per_unit` in the options."""
+    """A complete answer."""
 
     question: str
-    unit: str
+    kind: Kind
     verdict: str
     is_possible: bool
     memory: MemoryAnswer | None = None
@@ -165,7 +177,7 @@ class Answer:
             "verdict": self.verdict,
             "question": self.question,
             "is_possible": self.is_possible,
-            "unit": self.unit,
+            "kind": self.kind.value,
             "memory": rounded(asdict(self.memory)) if self.memory else None,
             "time": rounded(asdict(self.time)) if self.time else None,
             "fleet": rounded(self.fleet.as_json()) if self.fleet else None,
@@ -198,6 +210,28 @@ def _rounded_item(key: str, value: object) -> object:
 
 def dated_source(kind: str, name: str, source: str, as_of: str) -> str:
     return f"{kind} {name}: {source} ({as_of})"
+
+
+class Fact(Protocol):
+    """An entry of the catalog."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def as_of(self) -> str: ...
+
+
+def grouped_sources(kind: str, facts: Iterable[tuple[str, Fact]]) -> list[str]:
+    """The sources of named facts of one kind: one line for each source, with the first names."""
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for name, fact in facts:
+        names.setdefault((fact.source, fact.as_of), {})[name] = None
+    found = []
+    for (source, as_of), every in names.items():
+        more = f" and {len(every) - MAX_NAMES} more" if len(every) > MAX_NAMES else ""
+        found.append(dated_source(kind, f"{', '.join(list(every)[:MAX_NAMES])}{more}", source, as_of))
+    return found
 
 
 def closest(rejected: Sequence[Rejected], unit: str) -> Rejected | None:

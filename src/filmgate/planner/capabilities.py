@@ -1,11 +1,13 @@
-"""What Filmgate runs today. The planner recommends nothing that this table does not contain.
+"""What Filmgate runs today. The planner recommends nothing else.
 
-tests/unit/planner/test_capabilities.py compares the table with the code of the runtime.
+tests/unit/planner/test_capabilities.py compares the features with the code of the runtime.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from filmgate.catalog.video_models import VideoModel
+from filmgate.models.families import FAMILIES, FamilyFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,6 @@ class Capabilities:
     weight_precisions: frozenset[str]
     offload_levels: tuple[str, ...]
     can_split_clips: bool
-    can_serve_adapters: bool
     can_scale_to_zero: bool
 
     def can_load(self, model: VideoModel) -> bool:
@@ -45,25 +46,16 @@ def pipeline_class(model: VideoModel) -> str:
     return (model.pipeline or "").partition("(")[0].strip()
 
 
+def _pipelines(wanted: Callable[[FamilyFacts], bool]) -> frozenset[str]:
+    return frozenset(name for family in FAMILIES if wanted(family) for name in family.pipelines)
+
+
 FILMGATE = Capabilities(
-    pipelines=frozenset(
-        {
-            "CogVideoXImageToVideoPipeline",
-            "CogVideoXPipeline",
-            "HunyuanVideoImageToVideoPipeline",
-            "HunyuanVideoPipeline",
-            "LTXImageToVideoPipeline",
-            "LTXPipeline",
-            "StableVideoDiffusionPipeline",
-            "WanImageToVideoPipeline",
-            "WanPipeline",
-        }
-    ),
-    compiled_pipelines=frozenset({"WanImageToVideoPipeline", "WanPipeline"}),
-    leveled_pipelines=frozenset({"WanImageToVideoPipeline", "WanPipeline"}),
+    pipelines=_pipelines(lambda _: True),
+    compiled_pipelines=_pipelines(lambda family: family.is_compilation_proven),
+    leveled_pipelines=_pipelines(lambda family: family.has_quality_levels),
     weight_precisions=frozenset({"bf16", "int8"}),
     offload_levels=("none", "model", "layers"),
     can_split_clips=False,
-    can_serve_adapters=True,
     can_scale_to_zero=True,
 )

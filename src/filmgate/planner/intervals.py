@@ -1,4 +1,4 @@
-"""The width of an interval: that of the validation, and more for a GPU that the validation has not seen."""
+"""The width of an interval: that of the validation, and more for a GPU without runs."""
 
 import math
 from collections.abc import Collection

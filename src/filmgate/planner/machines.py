@@ -7,7 +7,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.errors import UsageError
-from filmgate.planner.answer import Rejected, dated_source
+from filmgate.planner.answer import Rejected, grouped_sources
 from filmgate.planner.fleet.answer import RegionPrice
 
 MIN_CAPABILITY = 7.5  # Turing, in float16; torch and diffusers need no older GPU
@@ -29,16 +29,15 @@ class Machine:
     def usd_per_hour(self) -> float | None:
         return self.price.on_demand if self.price else None
 
-    def sources(self) -> list[str]:
-        gpu, instance, price = self.gpu, self.instance, self.price
-        found = [dated_source("GPU", gpu.name, gpu.source, gpu.as_of)]
-        if instance:
-            found.append(dated_source("instance", instance.name, instance.source, instance.as_of))
-        if price:
-            found.append(
-                dated_source("price", f"{price.instance} in {price.region}", price.source, price.as_of)
-            )
-        return found
+
+def machine_sources(machines: Sequence[Machine], elsewhere: Sequence[Price] = ()) -> list[str]:
+    """Where the figures of these machines, and prices in other regions, are from; equal sources together."""
+    prices = [*(one.price for one in machines if one.price), *elsewhere]
+    return [
+        *grouped_sources("GPU", ((one.gpu.name, one.gpu) for one in machines)),
+        *grouped_sources("instance", ((one.name, one.instance) for one in machines if one.instance)),
+        *grouped_sources("price", ((f"{price.instance} in {price.region}", price) for price in prices)),
+    ]
 
 
 def machines_for(
@@ -82,8 +81,8 @@ def unpriced_region(catalog: Catalog, region: str) -> str:
     if has_prices(catalog, region):
         return ""
     return (
-        f"The catalog has no price for {region}: costs use the highest price of other regions, and you must "
-        "check that the machine is offered there; give --prices."
+        f"The catalog has no price for {region}, so costs use the highest price of other regions; check that "
+        "the machine is offered there, and give --prices."
     )
 
 
@@ -105,7 +104,7 @@ def check_residency(catalog: Catalog, region: str, residency: str | None) -> lis
     jurisdiction, wanted = catalog.region(region).jurisdiction, jurisdiction_of(residency, catalog)
     if jurisdiction == wanted:
         return []
-    return [Rejected(region, f"{region} is in {jurisdiction}, and the data must stay in {wanted}")]
+    return [Rejected(region, f"is in {jurisdiction}, and the data must stay in {wanted}")]
 
 
 def not_in_region(catalog: Catalog, rejection: Rejected, residency: str) -> str:
@@ -113,14 +112,20 @@ def not_in_region(catalog: Catalog, rejection: Rejected, residency: str) -> str:
     wanted = jurisdiction_of(residency, catalog)
     names = [region.name for region in catalog.regions.values() if region.jurisdiction == wanted]
     allowed = ", ".join(names)
-    return f"Not possible in {rejection.name}: {rejection.reason}. Regions in {wanted}: {allowed}."
+    return f"Not possible: {rejection.name} {rejection.reason}. Give a --region in {wanted}: {allowed}."
 
 
 def no_machine(rejected: Sequence[Rejected], region: str) -> str:
     """The verdict when every machine was rejected before its memory and time were computed."""
     if not rejected:
-        return f"No machine is known in {region}; give another --region."
-    return f"No usable machine in {region}: {rejected[0].name}: {rejected[0].reason}."
+        return f"The catalog has no machine in {region}; give another --region."
+    return f"No usable machine in {region}: {rejected[0].name}: {unusable_because(rejected[0])}"
+
+
+def unusable_because(rejected: Rejected) -> str:
+    """Why a machine cannot be planned, and what to do where that can be changed."""
+    remedy = " Give another --region, or a --prices file that has one." if rejected.unit == "USD/h" else ""
+    return f"{rejected.reason}.{remedy}"
 
 
 def prices_by_region(
@@ -128,9 +133,8 @@ def prices_by_region(
 ) -> tuple[RegionPrice, ...]:
     """The regions that have the machine: those that the residency rule allows first, each cheapest first."""
     law = jurisdiction_of(residency, catalog) if residency else None
-    rows = [p for p in catalog.prices.values() if p.instance == machine.name and p.on_demand is not None]
     found = []
-    for p in rows:
+    for p in prices_of(machine, catalog):
         jurisdiction = catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None
         monthly = (p.on_demand or 0.0) * hours_per_month if hours_per_month is not None else None
         is_allowed = law is None or jurisdiction == law
@@ -138,6 +142,11 @@ def prices_by_region(
             RegionPrice(p.region, jurisdiction, p.on_demand, p.spot_min, p.spot_max, monthly, is_allowed)
         )
     return tuple(sorted(found, key=lambda row: (not row.is_allowed, row.usd_per_hour or 0.0)))
+
+
+def prices_of(machine: Machine, catalog: Catalog) -> list[Price]:
+    """On-demand prices of the machine in every region."""
+    return [p for p in catalog.prices.values() if p.instance == machine.name and p.on_demand is not None]
 
 
 def prices_elsewhere(machine: Machine, region: str, catalog: Catalog) -> list[Price]:
@@ -153,6 +162,8 @@ def _reject(instance: Instance, price: Price | None, region: str) -> Rejected | 
         return Rejected(instance.name, instance.unsupported_reason)
     if instance.status == "retired":
         return Rejected(instance.name, f"retired, last listed {instance.as_of}")
+    if instance.gpus < 1:
+        return Rejected(instance.name, f"has {instance.gpu_count:g} of a GPU, and a plan uses whole GPUs")
     if price is None or price.on_demand is None:
         return Rejected(instance.name, f"no on-demand price in {region}", unit="USD/h")
     return None

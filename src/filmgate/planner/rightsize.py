@@ -1,15 +1,16 @@
 """Judges a machine from its GPU metrics: too big, too small or fine, and which machine would fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
 
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB, Gpu
-from filmgate.catalog.utilisation import Utilisation
-from filmgate.planner.answer import Answer, MemoryAnswer, Option, Rejected, dated_source
+from filmgate.planner.answer import Answer, Kind, Option, Rejected
 from filmgate.planner.fleet.answer import UtilisationAnswer
-from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import MemoryLine
+from filmgate.planner.machines import Machine, machine_sources, machines_for, unusable_because
 from filmgate.planner.percentiles import percentile
+from filmgate.planner.report.numbers import usd
 
 LOW_UTILISATION = 0.40
 HIGH_UTILISATION = 0.80
@@ -17,12 +18,30 @@ HIGH_MEMORY_SHARE = 0.92
 PREALLOCATED_SHARE = 0.70
 PREALLOCATED_CHANGE = 0.02  # engines reserve memory once; a load that needs it changes by more
 HEADROOM = 1.2
-NO_MEMORY = "memory is not recorded, so a replacement needs as much"
 OVERLOAD_HEADROOM = 1.5
 
 
+@dataclass(frozen=True, slots=True)
+class GpuMetrics:
+    """Samples of one or more GPUs. What the source does not record is empty; `gpu_share` never is."""
+
+    gpu_share: tuple[float, ...]
+    memory_bytes: tuple[float, ...] = ()
+    sm_share: tuple[float, ...] = ()
+    dram_share: tuple[float, ...] = ()
+
+
+class Judgement(StrEnum):
+    """What the load says about the size of a machine."""
+
+    TOO_BIG = "too big"
+    TOO_SMALL = "too small"
+    FINE = "fine"
+    STARVED = "starved"
+
+
 def plan_rightsize(
-    samples: Utilisation,
+    samples: GpuMetrics,
     catalog: Catalog,
     region: str,
     *,
@@ -32,29 +51,26 @@ def plan_rightsize(
 ) -> Answer:
     """The verdict on the current machine, and the machines that can carry the same load."""
     machines, unusable = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
+    name = instance or (gpu.name if gpu else "")
+    origin = f" of {source}" if source else ""
+    question = f"is {name} the right size, by {len(samples.gpu_share)} samples{origin}"
+    answer = Answer(question, Kind.RIGHTSIZE, "", is_possible=False)
     if not machines:
-        reason = unusable[0].reason if unusable else "unknown machine"
-        return Answer("rightsize", "hour", f"Cannot judge: {reason}.", is_possible=False)
+        return replace(answer, verdict=f"Cannot judge {name}: {unusable_because(unusable[0])}")
     now = machines[0]
     load = _load(samples, float(now.gpu.memory_bytes))
     if load.memory_share > 1:
-        reason = f"the file has {load.held / GIB:.1f} GiB per GPU in use, more than {now.gpu.name} has"
-        return Answer("rightsize", "hour", f"Cannot judge: {reason}.", is_possible=False)
+        reason = f"{load.held / GIB:.1f} GiB per GPU are in use, more than {now.gpu.name} has"
+        return replace(answer, verdict=f"Cannot judge {name}: {reason}.")
     judgement, reason = _judge(load)
-    options, rejected = _alternatives(catalog, region, now, load)
-    best = next((o for o in options if o.name != now.name), None)
-    line = MemoryLine("p99 of memory in use", load.held, ("serving",), False)
-    origin = f" of {source}" if source else ""
-    return Answer(
-        question=f"is {now.name} the right size, by {len(samples.gpu_share)} samples{origin}",
-        unit="hour",
-        verdict=_verdict(now, judgement, reason, best),
+    need = _Need.of(now, load, judgement)
+    fits, rejected = _alternatives(catalog, region, now, need)
+    options = [_option(machine, need, rank) for rank, machine in enumerate(fits, start=1)]
+    best = next((option for option in options if option.name != now.name), None)
+    return replace(
+        answer,
+        verdict=f"{now.name} is {judgement}: {reason}. {_advice(now, region, need, best)}".strip(),
         is_possible=True,
-        memory=(
-            MemoryAnswer((line,), load.held, "serving", load.capacity, HEADROOM, now.name)
-            if load.is_memory_known
-            else None
-        ),
         fleet=UtilisationAnswer(
             samples=len(samples.gpu_share),
             gpu_p50=percentile(samples.gpu_share, 0.5),
@@ -63,16 +79,16 @@ def plan_rightsize(
             memory_share=load.memory_share,
             sm_p95=load.sm,
             dram_p95=load.dram,
-            judgement=judgement,
+            judgement=judgement.value,
         ),
         options=tuple(options),
         rejected=tuple(rejected),
-        sources=(dated_source("GPU", now.gpu.name, now.gpu.source, now.gpu.as_of),),
+        sources=tuple(machine_sources([now, *fits])),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class GpuLoad:
     """p95 of what the GPU does, and the memory that it holds. `sm` and `dram` are None if not recorded.
 
     GPU utilisation only says that some kernel ran. SM and DRAM activity are the load where they are recorded.
@@ -96,24 +112,12 @@ class Load:
     def memory_share(self) -> float:
         return self.held / self.capacity
 
-    @property
-    def need_bytes(self) -> float:
-        """Memory that a replacement must have. What an engine reserves says nothing about its need.
 
-        Without a record it is what the machine has.
-        """
-        return self.capacity * 0.98 if self.is_preallocated else self.held * HEADROOM
-
-    @property
-    def headroom(self) -> float:
-        return HEADROOM if self.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
-
-
-def _load(samples: Utilisation, capacity: float) -> Load:
+def _load(samples: GpuMetrics, capacity: float) -> GpuLoad:
     memory = samples.memory_bytes
     held, lowest = (percentile(memory, 0.99), percentile(memory, 0.05)) if memory else (0.0, 0.0)
     is_flat = held - lowest <= PREALLOCATED_CHANGE * held
-    return Load(
+    return GpuLoad(
         gpu=percentile(samples.gpu_share, 0.95),
         sm=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
         dram=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
@@ -124,77 +128,117 @@ def _load(samples: Utilisation, capacity: float) -> Load:
     )
 
 
-def _judge(load: Load) -> tuple[str, str]:
-    share = f"{load.memory_share:.0%} of memory is used" if load.is_memory_known else NO_MEMORY
-    what = f"p95 of GPU utilisation is {load.gpu:.0%}"
+def _judge(load: GpuLoad) -> tuple[Judgement, str]:
+    memory = "its memory is not recorded"
+    if load.is_memory_known:
+        memory = f"{load.memory_share:.0%} of its memory is used"
+    what = f"p95 GPU utilization is {load.gpu:.0%}"
     if load.sm is not None or load.dram is not None:
         parts = (("SM", load.sm), ("DRAM", load.dram))
         active = ", ".join(f"{name} active {value:.0%}" for name, value in parts if value is not None)
         what = f"{what} ({active})"
     if load.memory_share > HIGH_MEMORY_SHARE and not load.is_preallocated:
-        return "too small", f"p99 of memory is {load.memory_share:.0%} of the device"
+        return Judgement.TOO_SMALL, f"p99 memory is {load.memory_share:.0%} of the device"
     if load.activity > HIGH_UTILISATION:
-        return "too small", what
+        return Judgement.TOO_SMALL, what
     if load.gpu > HIGH_UTILISATION and load.activity < LOW_UTILISATION:
-        return "starved", f"{what}: kernels wait for the host; look at the CPU and at batching"
+        return Judgement.STARVED, f"{what}: kernels wait for the host; check the CPU and the batching"
     if max(load.gpu, load.activity) < LOW_UTILISATION:
-        return "too big", f"{what} and {share}"
-    return "fine", f"{what} and {share}"
+        return Judgement.TOO_BIG, f"{what}, and {memory}"
+    return Judgement.FINE, f"{what}, and {memory}"
 
 
-def _verdict(now: Machine, judgement: str, reason: str, best: Option | None) -> str:
-    sentence = f"{now.name} is {judgement}: {reason}."
-    if (
-        judgement in ("fine", "starved")
-        or best is None
-        or best.usd_per_hour is None
-        or now.usd_per_hour is None
-    ):
-        return sentence
-    change = best.usd_per_hour / now.usd_per_hour - 1
-    return f"{sentence} Move to {best.name} at ${best.usd_per_hour:.2f} per hour ({change:+.0%})."
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What a machine must have to carry the load, and the highest price that makes a move worth it."""
+
+    gpu_bytes: float
+    flops: float
+    bandwidth: float
+    used_flops: float
+    max_usd_per_hour: float
+    judgement: Judgement
+
+    @classmethod
+    def of(cls, now: Machine, load: GpuLoad, judgement: Judgement) -> "_Need":
+        """The load with headroom. A machine that is large enough needs no more than it has.
+
+        Memory that an engine reserved, or that is not recorded, says nothing about the need.
+        """
+        most = inf if judgement is Judgement.TOO_SMALL else 1.0
+        headroom = HEADROOM if load.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
+        held = 0.98 if load.is_preallocated else min(most, load.memory_share * HEADROOM)
+        busy, moved = (load.gpu if share is None else share for share in (load.sm, load.dram))
+        is_too_big = judgement is Judgement.TOO_BIG
+        return cls(
+            gpu_bytes=load.capacity * held,
+            flops=_flops(now) * min(most, busy * headroom),
+            bandwidth=_bandwidth(now) * min(most, moved * headroom),
+            used_flops=_flops(now) * busy,
+            max_usd_per_hour=now.usd_per_hour if is_too_big and now.usd_per_hour is not None else inf,
+            judgement=judgement,
+        )
+
+    def reject(self, machine: Machine, now: Machine) -> Rejected | None:
+        """Why a machine cannot carry the load, or costs too much; None if it fits."""
+        for have, need, unit, name in (
+            (machine.gpu.memory_bytes / GIB, self.gpu_bytes / GIB, "GiB", "GiB per GPU"),
+            (_flops(machine) / 1e12, self.flops / 1e12, "TFLOP/s", "TFLOP/s"),
+            (_bandwidth(machine) / 1e9, self.bandwidth / 1e9, "GB/s", "GB/s"),
+        ):
+            if have < need:
+                digits = 1 if unit == "GiB" else 0
+                reason = f"{have:.{digits}f} {name}, needs {need:.{digits}f}"
+                return Rejected(machine.name, reason, have, need, unit)
+        price = machine.usd_per_hour or 0.0
+        if machine.name != now.name and price >= self.max_usd_per_hour:
+            return Rejected(
+                machine.name, f"not cheaper than {now.name}", price, self.max_usd_per_hour, "USD/h"
+            )
+        return None
+
+
+def _advice(now: Machine, region: str, need: _Need, best: Option | None) -> str:
+    if need.judgement in (Judgement.FINE, Judgement.STARVED):
+        return ""
+    if best is None:
+        wanted = "cheaper machine" if need.judgement is Judgement.TOO_BIG else "machine"
+        return (
+            f"No {wanted} in {region} has the {need.gpu_bytes / GIB:.1f} GiB per GPU, "
+            f"{need.flops / 1e12:.0f} TFLOP/s and {need.bandwidth / 1e9:.0f} GB/s that the load needs."
+        )
+    price = f"{best.name} at {usd(best.usd_per_hour)} per hour"
+    if now.usd_per_hour is None or best.usd_per_hour is None:
+        return f"The cheapest machine in {region} that fits is {price}."
+    return f"Move to {price} ({best.usd_per_hour / now.usd_per_hour - 1:+.0%})."
 
 
 def _alternatives(
-    catalog: Catalog, region: str, now: Machine, load: Load
-) -> tuple[list[Option], list[Rejected]]:
+    catalog: Catalog, region: str, now: Machine, need: _Need
+) -> tuple[list[Machine], list[Rejected]]:
     """Machines with headroom for the memory, the arithmetic and the bandwidth in use, cheapest first."""
     machines, unusable = machines_for(catalog, region)
-    need_bytes = load.need_bytes
-    busy, moved = (load.gpu if value is None else value for value in (load.sm, load.dram))
-    need_flops = (now.gpu.half_flops or 0.0) * now.gpus * busy * load.headroom
-    need_bandwidth = (now.gpu.bandwidth or 0.0) * now.gpus * moved * load.headroom
-    fits, rejected = [], []
-    for machine in machines:
-        flops = (machine.gpu.half_flops or 0.0) * machine.gpus
-        bandwidth = (machine.gpu.bandwidth or 0.0) * machine.gpus
-        if machine.gpu.memory_bytes < need_bytes:
-            have = machine.gpu.memory_bytes / GIB
-            reason = f"{have:.1f} GiB per GPU, needs {need_bytes / GIB:.1f} GiB"
-            rejected.append(Rejected(machine.name, reason, have, need_bytes / GIB, "GiB"))
-        elif flops < need_flops:
-            reason = f"{flops / 1e12:.0f} TFLOP/s, needs {need_flops / 1e12:.0f}"
-            rejected.append(Rejected(machine.name, reason, flops / 1e12, need_flops / 1e12, "TFLOP/s"))
-        elif bandwidth < need_bandwidth:
-            reason = f"{bandwidth / 1e9:.0f} GB/s, needs {need_bandwidth / 1e9:.0f}"
-            rejected.append(Rejected(machine.name, reason, bandwidth / 1e9, need_bandwidth / 1e9, "GB/s"))
-        else:
-            fits.append((machine, flops))
-    fits.sort(key=lambda pair: pair[0].usd_per_hour or 0.0)
-    options = [_option(i, machine, now, busy, flops) for i, (machine, flops) in enumerate(fits, start=1)]
-    return options, [*rejected, *unusable]
+    outcomes = [(machine, need.reject(machine, now)) for machine in machines]
+    fits = [machine for machine, rejection in outcomes if rejection is None]
+    rejected = [rejection for _, rejection in outcomes if rejection]
+    return sorted(fits, key=lambda one: one.usd_per_hour or 0.0), [*rejected, *unusable]
 
 
-def _option(position: int, machine: Machine, now: Machine, busy: float, flops: float) -> Option:
-    used = busy * (now.gpu.half_flops or 0.0) * now.gpus / flops
+def _option(machine: Machine, need: _Need, rank: int) -> Option:
     return Option(
-        rank=position,
+        rank=rank,
         name=machine.name,
         gpu=machine.gpu.name,
         gpus_per_replica=machine.gpus,
-        utilisation=used,
+        utilisation=need.used_flops / _flops(machine),
         usd_per_hour=machine.usd_per_hour,
         usd_per_day=(machine.usd_per_hour or 0.0) * 24,
-        usd_per_unit=machine.usd_per_hour,
-        placement="same software",
     )
+
+
+def _flops(machine: Machine) -> float:
+    return (machine.gpu.half_flops or 0.0) * machine.gpus
+
+
+def _bandwidth(machine: Machine) -> float:
+    return (machine.gpu.bandwidth or 0.0) * machine.gpus

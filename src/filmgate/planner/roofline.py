@@ -1,7 +1,7 @@
 """The parts of the roofline that video and language models share: the bound, and arithmetic density.
 
 Kernels reach a smaller share of the peak on a GPU with more arithmetic per multiprocessor:
-share = exp(a) * density ** -gamma. The constants are fitted to runs (calibration.py).
+share = exp(a) * density ** -gamma. The constants are fitted to runs (validation/fit.py).
 """
 
 from enum import StrEnum

@@ -1,12 +1,14 @@
 """The fleet and the cost in an answer."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from filmgate.catalog.gpus import Gpu
 from filmgate.planner.fleet.isolation import Isolation
-from filmgate.planner.fleet.money import Purchase, Way
+from filmgate.planner.fleet.money import Purchase, PurchaseOption
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.starts import ColdStart
+from filmgate.planner.fleet.tenancy import Tenancy
 
 
 def tight(fleet: Fleet, work: str) -> str:
@@ -29,6 +31,10 @@ class ClipArrivals:
     peak_per_hour: float
 
 
+ENCODE_ON = {0: "CPU: the GPU has no encoder", None: "CPU; it is not known whether the GPU has an encoder"}
+"""Where videos are encoded, by the NVENC engines of a GPU; on either with at least one."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSoftware:
     """What a node must have installed, and the GPU name that Karpenter uses."""
@@ -48,7 +54,7 @@ class NodeSoftware:
             needs_open_modules=gpu.needs_open_modules,
             karpenter_gpu_name=gpu.karpenter_name,
             nvenc=gpu.nvenc,
-            encode_on="CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
+            encode_on=ENCODE_ON.get(gpu.nvenc, "GPU or CPU"),
         )
 
 
@@ -69,7 +75,6 @@ class BlastRadius:
     `interrupted` clips or answers start again. `latency_p95` is expected meanwhile.
     """
 
-    replicas_lost: int
     share_lost: float
     interrupted: int
     latency_p95: float | None
@@ -82,7 +87,7 @@ class BlastRadius:
     ) -> "BlastRadius":
         """The loss of a machine that does `per_replica` clips or answers at once on each replica."""
         lost, zones = fleet.replicas_per_instance, min(2, fleet.instances)
-        return cls(lost, lost / fleet.replicas, lost * per_replica, latency_p95, recovery_seconds, zones)
+        return cls(lost / fleet.replicas, lost * per_replica, latency_p95, recovery_seconds, zones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +103,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class ChartWorkers:
-    """How the chart scales the workers of the plan.
+    """How the chart scales one pool of workers: all of them, or those of one tenant.
 
-    `replicas_while_active`: at least so many while any runs, of workers that scale to zero. The schedule has
-    hours of the day between which `scheduled_replicas` run; without one they are equal.
+    `min_replicas` and `max_replicas` are on demand. Of `spot_replicas`, `min_spot_replicas` always run.
+    `replicas_while_active` is the minimum while any worker runs, of workers that scale to zero. Between the
+    hours of the schedule, `scheduled_replicas` and all spot replicas run. Without one, the hours are equal.
     """
 
     min_replicas: int
     max_replicas: int
+    min_spot_replicas: int
     spot_replicas: int
     replicas_while_active: int
     scheduled_replicas: int
@@ -117,7 +124,10 @@ class ChartWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What to deploy, for `filmgate deploy` and for people. Values are those of settings and of the chart."""
+    """What to deploy, for `filmgate deploy` and for people. Values are those of settings and of the chart.
+
+    `chart` is for one of `pools` pools of workers.
+    """
 
     instance_type: str
     machines: int
@@ -130,12 +140,19 @@ class Deployment:
     offload: str
     compile: str
     dtype: str
+    weights: str
+    default_quality: str
     is_tiled: bool
     tenants: int
     tenancy: str
     slo_seconds: float | None
     is_scaled_to_zero: bool
     chart: ChartWorkers
+
+    @property
+    def pools(self) -> int:
+        """Groups of workers: one for all tenants, or one for each."""
+        return 1 if self.tenancy == Tenancy.SHARED else self.tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +180,16 @@ class VideoFleetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RequestArrivals:
-    """The requests that a language-model fleet is sized for, and its latencies in the busiest hour.
+    """The requests that a language-model fleet is sized for.
 
-    The `worst` ones are at the upper end of the interval, with the spare machines lost.
+    The latencies are those at the upper end of the interval, with the spare machines lost.
     """
 
     requests_per_day: float
     traffic: str
     peak_requests_per_second: float
     sequences_per_replica: int
-    first_token_ms_p50: float
-    first_token_ms_p95: float
-    first_token_ms_p99: float
     worst_first_token_ms_p95: float
-    between_tokens_ms: float
     worst_between_tokens_ms: float
 
 
@@ -254,11 +267,15 @@ class ClipQuote:
     state: str
     is_available: bool
     usd_per_clip: float
-    usd_per_second_of_video: float
     break_even_clips_per_day: float | None
     typical_seconds: float | None
-    regions: tuple[str, ...]
     note: str
+
+
+def cheapest(quotes: Iterable["ClipQuote | TokenQuote"]) -> ClipQuote | None:
+    """The managed API that renders the clip for the least."""
+    available = (quote for quote in quotes if isinstance(quote, ClipQuote) and quote.is_available)
+    return min(available, key=lambda quote: quote.usd_per_clip, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +311,6 @@ class VolumeCost:
     factor: int
     clips_per_day: float
     usd_per_day: float | None
-    usd_per_month: float | None
     usd_per_clip: float | None
 
 
@@ -324,7 +340,6 @@ class CostAnswer:
     levers: tuple[CostLever, ...]
     regions: tuple[RegionPrice, ...]
     usd_per_clip: float | None = None
-    usd_per_busy_clip: float | None = None
     usd_per_second_of_video: float | None = None
     usd_per_million_tokens: float | None = None
     usd_per_day: float | None = None
@@ -333,7 +348,5 @@ class CostAnswer:
     warm_usd_per_day: float | None = None
     by_volume: tuple[VolumeCost, ...] = ()
     purchase: tuple[Purchase, ...] = ()
-    ways_to_buy: tuple[Way, ...] = ()
+    purchase_options: tuple[PurchaseOption, ...] = ()
     warnings: tuple[str, ...] = ()
-    spot_range: tuple[float | None, float | None] | None = None
-    currency: str = "USD"

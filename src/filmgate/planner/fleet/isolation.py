@@ -24,11 +24,9 @@ class Isolation:
     reason: str
     gpus_per_tenant: float
     usd_per_tenant_month: float | None = None
-    usd_per_month: float | None = None
 
-    def priced(self, usd_per_gpu_month: float, tenants: int) -> "Isolation":
-        usd = usd_per_gpu_month * self.gpus_per_tenant
-        return replace(self, usd_per_tenant_month=usd, usd_per_month=usd * tenants)
+    def priced(self, usd_per_gpu_month: float) -> "Isolation":
+        return replace(self, usd_per_tenant_month=usd_per_gpu_month * self.gpus_per_tenant)
 
 
 def isolation_levels(

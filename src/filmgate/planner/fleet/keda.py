@@ -95,7 +95,7 @@ class Autoscaler:
         return grow if replicas < grow else min(replicas, shrink)
 
     def _limit(self, now: float, replicas: int, wanted: int) -> int:
-        """At most so many more, or fewer, in one period."""
+        """The wanted number, within the limits of a change in one period."""
         while self._changes and self._changes[0][0] <= now - _IN_PERIOD:
             self._changes.popleft()
         if wanted > replicas:

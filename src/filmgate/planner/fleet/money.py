@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, inf, isclose
 
 from filmgate.catalog.instances import Price
 from filmgate.planner.fleet.sizing import Fleet
-from filmgate.planner.fleet.traffic import Traffic
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
 
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = 730
-MAX_CLIPS_PER_DAY = 10_000_000.0
+VOLUMES = tuple(2 ** (i / 4) for i in range(94))  # clips per day, up to ten million
 INTERRUPTIONS_PER_DAY = 1.0  # of each spot machine; no rate is published per instance type
+MAX_LOST_SHARE = 0.05  # of the time of a spot machine; the simulated latency does not include it
 YEARS = (1, 3)
 NO_RATE = "the catalog has no rate; give --commit-discount, or a --prices file with the rates"
 THREE_YEARS = (
@@ -112,29 +115,40 @@ class Order:
         warm = fleet.warm_instances * 24 * usd / hours if hours else 0.0
         return Bill(parts, max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
 
+    def on_demand(self) -> Bill:
+        """The bill of a day without commitments and spot."""
+        return self.without_savings().bill(ON_DEMAND)
+
+    def without_savings(self) -> "Order":
+        """The order at a price for which no Savings Plan is known."""
+        return replace(self, price=replace(self.price, savings_1y=None, savings_3y=None))
+
     def spot_machines(self, terms: Terms) -> int:
         """Whole machines that may be spot instances."""
         if self.fleet.is_scaled or not self.price.spot_median:
             return 0
         return int(self.fleet.instances * terms.interruptible_share + 1e-9)
 
+    def lost_share(self, terms: Terms) -> float:
+        """The share of a spot machine's time that repeats interrupted work: a start and one unit of work."""
+        return terms.interruptions_per_day * (self.service + self.start_seconds) / SECONDS_PER_DAY
+
     def _purchases(self, terms: Terms) -> list[Purchase]:
         """Commitments where a machine runs long enough to pay for one, spot where allowed and cheaper.
 
-        Each interruption of a spot machine repeats a start and the work since the last checkpoint. A fleet
-        that scales to zero is on demand: a commitment is paid around the clock, and an interrupted clip would
-        wait for a second start.
+        A fleet that scales to zero is on demand: a commitment is paid around the clock, and an interrupted
+        clip would wait for a second start.
         """
         fleet, price = self.fleet, self.price
         if fleet.machine_hours is not None:
             note = "runs while clips wait; nothing to commit"
             hours = fleet.machine_hours / fleet.instances
             return [Purchase("on demand", fleet.instances, price.on_demand or 0.0, note, hours)]
-        warm, redo_seconds = fleet.warm_instances, self.service + self.start_seconds
+        warm, lost = fleet.warm_instances, self.lost_share(terms)
         may_be_spot = self.spot_machines(terms)
         mix = []
         for instances, hours in ((fleet.instances - warm, self.traffic.busy_hours), (warm, 24.0)):
-            bought, spot = _bought(hours, price, terms), _spot(hours, price, terms, redo_seconds)
+            bought, spot = _bought(hours, price, terms), _spot(hours, price, lost)
             count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
             may_be_spot -= count
             mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
@@ -144,7 +158,7 @@ class Order:
 def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
     """One machine, committed where paying for 24 hours at that rate is cheaper than `hours` on demand."""
     on_demand, rate = price.on_demand or 0.0, terms.committed_rate(price)
-    when = "runs all day" if hours >= 24 else f"runs {hours:.3g} hours a day"
+    when = "runs all day" if hours >= 24 else f"runs {hours:.3g} hours per day"
     if rate is not None and 24 * rate < hours * on_demand:
         plan = f"Compute Savings Plan, {terms.commit_years} year{'s' if terms.commit_years > 1 else ''}"
         origin = "the catalog's rate" if terms.commit_discount is None else "your rate, not a published one"
@@ -152,15 +166,17 @@ def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
     return Purchase("on demand", 1, on_demand, when, hours)
 
 
-def _spot(hours: float, price: Price, terms: Terms, redo_seconds: float) -> Purchase:
-    again = terms.interruptions_per_day * redo_seconds / 3600 * hours / 24
+def _spot(hours: float, price: Price, lost_share: float) -> Purchase:
+    """One machine, with the hours that replace what interruptions cost: they may be those of another one."""
+    paid = hours / (1 - lost_share) if lost_share < 1 else inf
+    again = paid - hours
     spread = f"spot {price.spot_min or 0:.2f} to {price.spot_max or 0:.2f} over {price.zones or '?'} zones"
-    note = f"{spread}; {again:.2g} h a day repeat interrupted work; clips checkpoint their latents"
-    return Purchase("spot", 1, price.spot_median or 0.0, note, min(24.0, hours + again))
+    note = f"{spread}; {again:.2g} hours per day repeat interrupted work; clips checkpoint their latents"
+    return Purchase("spot", 1, price.spot_median or 0.0, note, paid)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PurchaseOption:
     """One way to buy the whole fleet. `usd_per_month` is None where no rate is known."""
 
     name: str
@@ -168,10 +184,9 @@ class Way:
     note: str
 
 
-def ways_to_buy(order: Order, terms: Terms) -> tuple[Way, ...]:
+def purchase_options(order: Order, terms: Terms) -> tuple[PurchaseOption, ...]:
     """On demand, Savings Plans of each term, spot, and the mix of the bill."""
-    plain = replace(order, price=replace(order.price, savings_1y=None, savings_3y=None))
-    found = [Way("on demand", plain.bill(ON_DEMAND).usd_per_month, "no commitment")]
+    found = [PurchaseOption("on demand", order.on_demand().usd_per_month, "no commitment")]
     if order.fleet.is_scaled:
         return tuple(found)
     for years in YEARS:
@@ -180,19 +195,20 @@ def ways_to_buy(order: Order, terms: Terms) -> tuple[Way, ...]:
         if is_asked or savings_rate(order.price, years) is not None:
             only = Terms(terms.commit_discount if is_asked else None, commit_years=years)
             note = "your rate, not a published one" if is_asked else f"catalog, {order.price.as_of}"
-            found.append(Way(name, order.bill(only).usd_per_month, note))
+            found.append(PurchaseOption(name, order.bill(only).usd_per_month, note))
         else:
-            found.append(Way(name, None, NO_RATE))
-    found.append(_all_spot(plain, terms))
-    return (*found, Way("the bill", order.bill(terms).usd_per_month, "the mix of this plan"))
+            found.append(PurchaseOption(name, None, NO_RATE))
+    found.append(_all_spot(order.without_savings(), terms))
+    return (*found, PurchaseOption("the bill", order.bill(terms).usd_per_month, "the mix of this plan"))
 
 
-def _all_spot(order: Order, terms: Terms) -> Way:
+def _all_spot(order: Order, terms: Terms) -> PurchaseOption:
     if not order.price.spot_median:
-        return Way("spot", None, "the catalog has no spot price here")
+        return PurchaseOption("spot", None, "the catalog has no spot price here")
     everything = replace(terms, interruptible_share=1.0, commit_discount=None)
-    note = f"interruptions of a machine per day: {terms.interruptions_per_day:g}; not for a deadline"
-    return Way("spot where cheaper", order.bill(everything).usd_per_month, note)
+    rate = f"{terms.interruptions_per_day:g} interruptions per machine per day"
+    note = f"{rate}; not for clips with a deadline"
+    return PurchaseOption("spot where cheaper", order.bill(everything).usd_per_month, note)
 
 
 def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
@@ -203,31 +219,53 @@ def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
     if terms.commit_years > 1:
         found.append(THREE_YEARS)
     if terms.interruptible_share and not order.spot_machines(terms):
-        share = f"{terms.interruptible_share:.0%} of {order.fleet.instances} machines"
+        found.append(f"No spot: {_why_no_spot(order, terms)}.")
+    lost, purchases = order.lost_share(terms), order.bill(terms).purchases
+    if lost > MAX_LOST_SHARE and any(part.how == "spot" for part in purchases):
         found.append(
-            f"No spot: {share} is less than one machine; use --interruptible {1 / order.fleet.instances:.2g}."
-            if order.price.spot_median
-            else "No spot: the catalog has no spot price of this machine here."
+            f"Interruptions take {lost:.0%} of the time of a spot machine. The bill includes this, but the "
+            "latency does not: lower --interruptible."
         )
     return tuple(found)
 
 
-def break_even(daily_cost: Callable[[float], float | None], managed_usd: float) -> float | None:
-    """Clips per day above which the fleet is cheaper than `managed_usd` per clip.
+def _why_no_spot(order: Order, terms: Terms) -> str:
+    if not order.price.spot_median:
+        return "the catalog has no spot price of this machine here"
+    machines = order.fleet.instances
+    if machines == 1:
+        return "the plan has a single machine"
+    share = f"{terms.interruptible_share:.0%} of {machines} machines"
+    return f"{share} is less than one machine; use --interruptible {ceil(100 / machines) / 100:g}"
 
-    None if that is above MAX_CLIPS_PER_DAY.
+
+DailyCost = Callable[[float], float | None]
+"""USD per day by the volume of a day; None where no fleet is large enough."""
+
+
+def exact_at(volume: float, usd_per_day: float, estimate: DailyCost) -> DailyCost:
+    """The estimate, with the exact cost of one volume. Each cost is computed once."""
+    return cache(lambda other: usd_per_day if isclose(other, volume, rel_tol=1e-9) else estimate(other))
+
+
+def break_even(daily_cost: DailyCost, managed_usd: float, asked: float | None = None) -> float | None:
+    """Clips per day from which the fleet stays cheaper than `managed_usd` per clip; None if it never does.
+
+    A further machine may make it more expensive again for a while, so the last crossing counts. But where
+    the fleet is cheaper at the volume that was `asked` for, the answer is not above that.
     """
-    low, high = 0.0, 1.0
-    while not _is_cheaper(daily_cost, managed_usd, high):
-        low, high = high, high * 2
-        if high > MAX_CLIPS_PER_DAY:
-            return None
-    while high - low > max(0.5, 0.005 * high):
+
+    def is_cheaper(clips: float) -> bool:
+        cost = daily_cost(clips)
+        return cost is not None and cost <= clips * managed_usd
+
+    volumes = sorted({*VOLUMES, *((asked,) if asked else ())})
+    known = [volume for volume in volumes if daily_cost(volume) is not None]
+    place = next((i for i in reversed(range(len(known))) if not is_cheaper(known[i])), -1)
+    low, high = (known[place] if place >= 0 else 0.0), next(iter(known[place + 1 :]), None)
+    while high is not None and high - low > max(0.5, 0.005 * high):
         middle = (low + high) / 2
-        low, high = (low, middle) if _is_cheaper(daily_cost, managed_usd, middle) else (middle, high)
+        low, high = (low, middle) if is_cheaper(middle) else (middle, high)
+    if asked is not None and is_cheaper(asked):
+        return asked if high is None else min(high, asked)
     return high
-
-
-def _is_cheaper(daily_cost: Callable[[float], float | None], managed_usd: float, clips: float) -> bool:
-    cost = daily_cost(clips)
-    return cost is not None and cost <= clips * managed_usd

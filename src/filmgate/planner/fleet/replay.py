@@ -4,6 +4,7 @@ Jobs start as Filmgate's queue leases them: the tenant with the least virtual ti
 a node, unless one is still there, and loads its model. A worker that is removed finishes its job.
 """
 
+from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,9 +115,9 @@ class _Fleet:
         self._now = now
         for worker in [one for one in self.workers if one.is_leaving and one.busy_until <= now]:
             self.workers.remove(worker)
-            heappush(self._empty, max(worker.busy_until, worker.ready_at))
+            insort(self._empty, max(worker.busy_until, worker.ready_at))
         while self._empty and self._empty[0] + self._machines.keep_seconds <= now:
-            heappop(self._empty)
+            self._empty.pop(0)
             self._nodes -= 1
 
     def count_running(self, now: float) -> int:

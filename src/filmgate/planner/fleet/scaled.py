@@ -28,7 +28,7 @@ from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
 from filmgate.planner.percentiles import percentile_of_sorted
 
 KEEP_SECONDS = 600.0  # karpenter.disruption.consolidateAfter of the chart
-WAITING_PER_REPLICA = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)  # clips that wait for each replica, laziest first
+WAITING_PER_REPLICA = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)  # clips that wait for each replica, slowest first
 # Of the clips that may be late: one run of days has a larger sampling error than three of a peak.
 MARGIN = 0.7
 MORE_REPLICAS = (0, 1, 3, 8, 20)  # added to what the work needs; the limits that are tried
@@ -54,7 +54,7 @@ def is_cold_clip_in_time(demand: Demand, start: Start) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class AutoscalerChoice:
     """One way to run a pool, without its spare machines. A plan chooses the first two values."""
 
     max_replicas: int
@@ -118,7 +118,7 @@ def scaled_fleet(demand: Demand, layout: Layout, start: Start) -> Fleet | None:
     return replace(_fleet(demand, layout, setting), machine_hours=hours)
 
 
-def _cheapest(demand: Demand, layout: Layout, start: Start) -> Setting | None:
+def _cheapest(demand: Demand, layout: Layout, start: Start) -> AutoscalerChoice | None:
     """The setting with the fewest machine hours that meets the target, and of equal ones the smallest."""
     if not is_cold_clip_in_time(demand, start):
         return None
@@ -130,7 +130,7 @@ def _cheapest(demand: Demand, layout: Layout, start: Start) -> Setting | None:
     return next((setting for setting in ranked if _is_in_time(part, setting)), None)
 
 
-def _hours(demand: Demand, layout: Layout, setting: Setting) -> float:
+def _hours(demand: Demand, layout: Layout, setting: AutoscalerChoice) -> float:
     """Machine hours per day of all pools, with the spare machines that run while any other does."""
     part = _part(demand, layout)
     run = _run(part.traffic, part.service, setting)
@@ -139,7 +139,7 @@ def _hours(demand: Demand, layout: Layout, setting: Setting) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _run(traffic: Traffic, service: float, setting: Setting, seed: int = SEED) -> _Days:
+def _run(traffic: Traffic, service: float, setting: AutoscalerChoice, seed: int = SEED) -> _Days:
     """Whole days of business hours, or as many hours as the clips of a run take to arrive."""
     days = CLIPS_PER_RUN / traffic.per_day
     if traffic.busy_hours < 24:
@@ -161,8 +161,8 @@ def _run(traffic: Traffic, service: float, setting: Setting, seed: int = SEED) -
     )
 
 
-def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[Setting]:
-    """Every setting of the autoscaler that is tried, laziest first. None depends on the target.
+def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[AutoscalerChoice]:
+    """Every setting of the autoscaler that is tried, slowest first. No setting depends on the target.
 
     A tighter target therefore chooses from fewer fleets, and the cheapest of fewer never costs less.
     """
@@ -172,20 +172,20 @@ def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[Setting]:
     most = {stable + more for more in MORE_REPLICAS} | {math.ceil(stable * times) for times in TIMES_REPLICAS}
     for waiting in WAITING_PER_REPLICA:
         for replicas in sorted(most):
-            setting = Setting(replicas, waiting, layout.replicas_per_machine, start)
+            setting = AutoscalerChoice(replicas, waiting, layout.replicas_per_machine, start)
             yield setting
             if _run(part.traffic, part.service, setting).peak < replicas:
                 break  # a higher limit changes nothing
 
 
-def _is_in_time(part: Demand, setting: Setting) -> bool:
+def _is_in_time(part: Demand, setting: AutoscalerChoice) -> bool:
     """Whether few enough clips are late, at the upper end of the interval."""
     if part.slo is None:
         return True
     return _run(part.traffic, part.service_high, setting).latency_sized <= part.slo * (1 + ROUNDING)
 
 
-def _fleet(demand: Demand, layout: Layout, setting: Setting) -> Fleet:
+def _fleet(demand: Demand, layout: Layout, setting: AutoscalerChoice) -> Fleet:
     part, parts, pools = _part(demand, layout), _parts(demand, layout), layout.pools
     found, worst = (_run(part.traffic, service, setting) for service in (demand.service, demand.service_high))
     spare = layout.spare_machines if demand.slo is not None else 0
@@ -232,10 +232,10 @@ def latency_again(demand: Demand, layout: Layout, start: Start, fleet: Fleet, se
     return _run(part.traffic, part.service_high, setting, seed).p95
 
 
-def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> Setting:
+def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> AutoscalerChoice:
     """The setting of a fleet that `scaled_fleet` sized."""
     most = math.floor(fleet.needed_replicas / fleet.pools / _parts(demand, layout) + ROUNDING)
-    return Setting(most, fleet.waiting_per_replica, layout.replicas_per_machine, start)
+    return AutoscalerChoice(most, fleet.waiting_per_replica, layout.replicas_per_machine, start)
 
 
 def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -> Fleet | None:

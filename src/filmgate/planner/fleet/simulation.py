@@ -26,7 +26,7 @@ Scaling = Callable[[int, int], int]
 
 
 def one_per_waiting_clip(_waiting: int, replicas: int) -> int:
-    """One more replica. The rule is asked once for each clip that finds no free replica."""
+    """One more replica. The rule is called once for each clip that finds no free replica."""
     return replicas + 1
 
 
@@ -34,9 +34,9 @@ def one_per_waiting_clip(_waiting: int, replicas: int) -> int:
 class Operation:
     """How a fleet is run: between `min_replicas` and `max_replicas`.
 
-    A replica that has been idle for `cooldown_seconds` is removed. With equal limits nothing ever scales. A
+    A replica that has been idle for `cooldown_seconds` is removed. With equal limits no replica is. A
     machine holds `replicas_per_machine`, is paid from its start, and stays for `keep_seconds` after its last
-    replica. A start on a new machine takes `start_seconds`, on one that is there `restart_seconds`. The
+    replica. A start on a new machine takes `start_seconds`, on an existing one `restart_seconds`. The
     autoscaler needs `activation_seconds` to act when nothing runs, and `reaction_seconds` otherwise.
     """
 
@@ -189,7 +189,7 @@ class _Run:
         self._machines.remove_empty(now)
 
     def scale_out(self, now: float) -> None:
-        """Starts the replicas that the rule wants. They are free when they have started."""
+        """Starts the replicas that the rule adds. They are free when they have started."""
         fleet, running = self._fleet, len(self._replicas)
         self._cold += running == 0
         wanted = min(fleet.max_replicas, fleet.scaling(len(self.waiting), running))
@@ -206,7 +206,7 @@ class _Run:
     def outcome(self, last: float) -> Outcome:
         """The result. Replicas above the minimum are paid until their cooldown or the end of the run.
 
-        Clips of a fleet whose rule starts no replica wait for ever.
+        Clips of a fleet whose rule starts no replica never start.
         """
         self._latencies += [math.inf] * len(self.waiting)
         end = max([last, *(free for free, _ in self._replicas)])
@@ -282,7 +282,7 @@ def day_arrivals(traffic: Traffic, days: float, seed: int) -> list[float]:
     """Arrivals of some days, with the quiet and the busy hours of the traffic; the given ones if there are.
 
     The number of clips is that of the volume, and not a random one: otherwise a run would have a few per cent
-    more or less work than was asked for. Another volume changes the times and not the order of the same
+    more or less work than the question has. Another volume changes the times and not the order of the same
     random arrivals.
     """
     if traffic.given:

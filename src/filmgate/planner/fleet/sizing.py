@@ -94,7 +94,7 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class MachineCounts:
     """The machines of a fleet, the spare ones among them, and the replicas of all of them."""
 
     total: int
@@ -102,12 +102,19 @@ class Machines:
     replicas: int
 
 
-def machines_of(needed: int, layout: Layout, *, has_target: bool) -> Machines:
-    """The machines of the replicas that each pool needs, and spare ones where there is a target."""
+def machines_of(needed: int, layout: Layout, *, has_target: bool) -> MachineCounts:
+    """The machines of the replicas that each pool needs, and spare ones where there is a target.
+
+    Each pool has the spare replicas that a lost machine may take from it: another pool does not lend any.
+    """
     machines = _machines(needed, layout)
     spare = layout.spare_machines if has_target else 0
-    total = machines + (spare if layout.is_machine_shared else spare * layout.pools)
-    return Machines(total, total - machines, total * layout.replicas_per_machine)
+    if layout.is_machine_shared:
+        lost = spare * min(needed, layout.replicas_per_machine) if layout.pools > 1 else 0
+        total = max(machines + spare, _machines(needed + lost, layout))
+    else:
+        total = machines + spare * layout.pools
+    return MachineCounts(total, total - machines, total * layout.replicas_per_machine)
 
 
 def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
@@ -211,8 +218,7 @@ def _latency(demand: Demand, replicas: int, share: float, *, is_simulated: bool)
 
 def per_pool(traffic: Traffic, pools: float) -> Traffic:
     """The equal share of one pool."""
-    per_day, given = traffic.per_day / pools, traffic.given[:: max(1, int(pools))]
-    return Traffic(per_day, traffic.busy_hours, traffic.peak, traffic.batch, given)
+    return replace(traffic, per_day=traffic.per_day / pools, given=traffic.given[:: max(1, int(pools))])
 
 
 def _machines(replicas: int, layout: Layout) -> int:

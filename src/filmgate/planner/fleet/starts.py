@@ -49,19 +49,18 @@ class ColdStart:
     load_seconds: float
     build_seconds: float
     total_seconds: float
-    is_assumed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds until a replica accepts work on a new machine, and on a machine that is there."""
+    """Seconds until a replica accepts work on a new machine, and on an existing one."""
 
     new_machine: float
     same_machine: float
 
     @classmethod
     def slowest(cls, starts: Sequence[ColdStart]) -> "Start":
-        """The slowest of these starts. A machine that is there has booted and pulled the image before."""
+        """The slowest of these starts. An existing machine has booted and pulled the image."""
         on_new_nodes = (start for start in starts if start.boot_seconds)
         return cls(
             max(start.total_seconds for start in starts),
@@ -79,21 +78,19 @@ def cold_starts(startup: Startup, instance: Instance | None, gpu: Gpu) -> tuple[
     if instance and instance.ebs_mbps:
         found.append(_new_node("EBS volume", startup, instance.ebs_mbps / 8 * 1e6, network))
     if instance and instance.nvme_gb:
-        found.append(_restart("local NVMe, already filled", startup, NVME_BYTES_PER_SECOND, is_assumed=True))
+        found.append(_restart("local NVMe, already filled", startup, NVME_BYTES_PER_SECOND))
     if gpu.pcie_gb_s:
         rate = gpu.pcie_gb_s / 2 * 1e9
-        found.append(_restart("host memory, process restart", startup, rate, is_assumed=False))
+        found.append(_restart("host memory, process restart", startup, rate))
     return tuple(found)
 
 
 def _new_node(source: str, startup: Startup, rate: float, network: float) -> ColdStart:
     image = IMAGE_BYTES / min(network, IMAGE_BYTES_PER_SECOND)
     load, build = startup.weight_bytes / rate, startup.build_seconds
-    return ColdStart(
-        source, BOOT_SECONDS, image, load, build, BOOT_SECONDS + image + load + build, is_assumed=True
-    )
+    return ColdStart(source, BOOT_SECONDS, image, load, build, BOOT_SECONDS + image + load + build)
 
 
-def _restart(source: str, startup: Startup, rate: float, *, is_assumed: bool) -> ColdStart:
+def _restart(source: str, startup: Startup, rate: float) -> ColdStart:
     load = startup.weight_bytes / rate
-    return ColdStart(source, 0.0, 0.0, load, 0.0, load, is_assumed)
+    return ColdStart(source, 0.0, 0.0, load, 0.0, load)

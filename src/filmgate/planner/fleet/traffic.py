@@ -22,7 +22,7 @@ class Traffic:
     """The work of a day. All of it arrives within `busy_hours`, in batches of `batch` on average.
 
     The busiest hour has `peak` times the average rate of the busy hours. `given` holds recorded arrivals in
-    seconds; the other fields then describe them.
+    seconds; the other fields then describe them, and `shape` is None.
     """
 
     per_day: float
@@ -30,6 +30,7 @@ class Traffic:
     peak: float
     batch: float
     given: tuple[float, ...] = ()
+    shape: TrafficShape | None = None
 
     @property
     def peak_rate(self) -> float:
@@ -58,9 +59,15 @@ _SHAPES = {
 }
 
 
-def traffic_of(per_day: float, shape: TrafficShape) -> Traffic:
+def traffic_of(per_day: float, shape: TrafficShape | None = None) -> Traffic:
+    """Traffic of this volume and shape, which is steady by default."""
+    shape = shape or TrafficShape.STEADY
     busy_hours, peak, batch = _SHAPES[shape]
-    return Traffic(per_day, busy_hours, peak, batch)
+    return Traffic(per_day, busy_hours, peak, batch, shape=shape)
+
+
+def shape_name(traffic: Traffic) -> str:
+    return traffic.shape.value if traffic.shape else "recorded"
 
 
 def recorded_traffic(seconds: Sequence[float]) -> Traffic:

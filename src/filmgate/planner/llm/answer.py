@@ -9,7 +9,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import (
     Answer,
-    BatchTime,
+    Kind,
     MemoryAnswer,
     MemoryLever,
     Option,
@@ -17,6 +17,7 @@ from filmgate.planner.answer import (
     StageAnswer,
     TimeAnswer,
     TokenTimes,
+    Unit,
     closest,
     dated_source,
 )
@@ -27,26 +28,22 @@ from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
 from filmgate.planner.llm.loaded import token_percentiles
 from filmgate.planner.llm.measured import measured_machines, without_measured
-from filmgate.planner.llm.memory import cache_capacity, usable_bytes
+from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.plan_b import llm_plan_b
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import LlmCandidate, confirmed_llm, decide_llm, evaluate_llm
-from filmgate.planner.llm.step_time import (
-    decode_step,
-    kv_bytes,
-    prefill_step,
-    steady_token_seconds,
-    weight_bytes,
-)
+from filmgate.planner.llm.step_time import decode_step, fp8_changes, kv_bytes, prefill_step, weight_bytes
 from filmgate.planner.machines import (
     Machine,
     check_residency,
+    machine_sources,
     machines_for,
     no_machine,
     not_in_region,
+    prices_of,
     unpriced_region,
 )
-from filmgate.planner.report.numbers import counted, seconds
+from filmgate.planner.report.numbers import counted, digits, seconds, usd
 
 ASSUMPTIONS = (
     "the engine is vLLM, with its default steps and continuous batching",
@@ -57,21 +54,20 @@ ASSUMPTIONS = (
     *START_ASSUMPTIONS,
 )
 LIMITS = {"ttft_ms": "--ttft-ms", "tbt_ms": "--tbt-ms"}
-BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
 def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
-    machines, candidates, rejected = _ranked(question, catalog, calibration)
+    machines, candidates, rejected = ranked(question, catalog, calibration)
     candidates = [confirmed_llm(one) if i == 0 else one for i, one in enumerate(candidates)]
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
         question=describe(question),
-        unit="million tokens",
+        kind=Kind.LLM,
         verdict="",
         is_possible=bool(candidates),
         options=tuple(llm_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
-        sources=_sources(question, calibration, candidates),
+        sources=_sources(question, catalog, calibration, machines, candidates),
         assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
     )
     if not candidates:
@@ -85,18 +81,12 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         time=_time(best, calibration),
         fleet=llm_fleet(best, calibration),
         cost=cost,
-        plan_b=llm_plan_b(candidates, cost, catalog, calibration),
+        plan_b=tuple(llm_plan_b(candidates, cost, catalog, calibration)),
         plots=llm_plots(best, cost, calibration),
     )
 
 
-def llm_usd_per_day(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> float | None:
-    """The cost of the answer alone, which is much faster; None if there is no answer or no price."""
-    _, candidates, _ = _ranked(question, catalog, calibration)
-    return candidates[0].usd_per_day if candidates else None
-
-
-def _ranked(
+def ranked(
     question: LlmQuestion, catalog: Catalog, calibration: Calibration
 ) -> tuple[list[Machine], list[LlmCandidate], tuple[Rejected, ...]]:
     """The machines, the candidates among them, cheapest first, and the rejections."""
@@ -106,21 +96,22 @@ def _ranked(
     machines = [*machines, *measured]
     unusable = without_measured(unusable, measured)
     outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
-    candidates = decide_llm([o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
-    return machines, candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    candidates, too_many = decide_llm([o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
+    rejected = [o for o in outcomes if isinstance(o, Rejected)]
+    return machines, candidates, (*elsewhere, *rejected, *too_many, *unusable)
 
 
 def describe(question: LlmQuestion) -> str:
     amount = (
-        f"{question.concurrency} sequences"
-        if question.requests_per_day is None
-        else f"{question.requests_per_day:,.0f} requests per day ({question.shape})"
+        counted(question.concurrency, "sequence")
+        if question.traffic is None
+        else f"{digits(question.traffic.per_day)} requests per day ({question.traffic.shape})"
     )
     parts = [f"{question.model.name}, {question.precision} weights, {amount} of {question.context} tokens"]
     if question.ttft_seconds is not None:
         parts.append(f"first token within {seconds(question.ttft_seconds)} at p95")
     if question.tbt_seconds is not None:
-        parts.append(f"at most {seconds(question.tbt_seconds)} between tokens")
+        parts.append(f"at most {seconds(question.tbt_seconds)} between tokens on average")
     if question.residency:
         parts.append(f"data stays in {question.residency.upper()}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
@@ -128,53 +119,58 @@ def describe(question: LlmQuestion) -> str:
 
 
 def _verdict(best: LlmCandidate) -> str:
-    question = best.question
+    question, fleet, gpus = best.question, best.fleet, best.serving.gpus
     weights = weight_bytes(question.model, question.precision) / GIB
     cache = kv_bytes(question.model, question.context, question.kv_precision) / GIB
-    held = f"weights {weights:.1f} GiB, KV cache {cache:.2f} GiB per sequence."
-    where = f"Serve {question.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
-    per_million = (
-        f"${best.usd_per_million:,.2f} per million answer tokens" if best.usd_per_million is not None else ""
-    )
-    if best.fleet is not None:
-        fleet, lost = best.fleet, ""
-        machines = counted(fleet.instances, "machine")
-        if fleet.spare_instances:
-            machines += f" ({fleet.spare_instances} spare)"
-            lost = f" with {fleet.spare_instances} lost"
-        daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
-        return (
-            f"{where}: {counted(fleet.replicas, 'replica')} on {machines}, "
-            f"{_latencies(best, lost)}{daily}; {held}{tight(fleet, 'tokens')}"
+    each = "" if best.usd_per_unit is None else f"{usd(best.usd_per_unit)} per million answer tokens"
+    if fleet is None:
+        batch = counted(best.concurrency, "sequence")
+        where = f"on {best.machine.name}, {counted(gpus, 'GPU')} and {batch} per replica"
+        cost = f" It costs {usd(best.machine.usd_per_hour)} per hour, {each}." if each else ""
+    else:
+        spare = f" ({fleet.spare_instances} spare)" if fleet.spare_instances else ""
+        where = (
+            f"with {counted(fleet.replicas, 'replica')} on {fleet.instances} x {best.machine.name}{spare}, "
+            f"{counted(gpus, 'GPU')} per replica"
         )
-    price = best.machine.usd_per_hour
-    cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
-    return f"{where}, with {counted(best.concurrency, 'sequence')}: {_latencies(best)}{cost}; {held}"
+        cost = f" It costs {usd(best.usd_per_day)} per day, {each}." if each else ""
+    return (
+        f"Serve {question.model.name} {where}. {_latencies(best)}{cost} Weights take {weights:.1f} GiB, and "
+        f"the KV cache {cache:.2f} GiB per sequence.{tight(fleet, 'tokens') if fleet else ''}"
+    )
 
 
-def _latencies(best: LlmCandidate, lost: str = "") -> str:
-    """Both latencies: expected, at most, and their limits."""
-    question, found = best.question, []
+def _latencies(best: LlmCandidate) -> str:
+    """Both latencies: expected, at the upper end, and their limits."""
+    question, lost, found = best.question, "", []
+    if best.fleet is not None and best.fleet.spare_instances:
+        lost = f" with {counted(best.fleet.spare_instances, 'machine')} lost"
     for name, expected, worst, limit in (
-        ("first token at p95", best.first.p95, best.worst_first_token, question.ttft_seconds),
-        ("between tokens", best.between_tokens, best.worst_between_tokens, question.tbt_seconds),
+        ("The first token takes {} at p95", best.first.p95, best.worst_first_token, question.ttft_seconds),
+        (
+            "The mean time between tokens is {}",
+            best.between_tokens,
+            best.worst_between_tokens,
+            question.tbt_seconds,
+        ),
     ):
-        most = f", at most {seconds(worst)}{lost}"
-        found.append(f"{name} {seconds(expected)}{most}{f' (limit {seconds(limit)})' if limit else ''}")
-    return ", ".join(found)
+        allowed = f" (limit {seconds(limit)})" if limit else ""
+        upper_end = f"{seconds(worst)} at the upper end of the interval{lost}{allowed}"
+        found.append(f"{name.format(seconds(expected))}, and {upper_end}.")
+    return " ".join(found)
 
 
 def _compared(best: LlmCandidate, cost: CostAnswer) -> str:
     """The same model at a managed API, if the catalog has it."""
     same = next((q for q in cost.managed if isinstance(q, TokenQuote) and q.is_same_model), None)
-    own = best.usd_per_million
+    own = best.usd_per_unit
     if same is None or own is None:
         return ""
     price = same.usd_per_million_output_with_prompts
     if not same.is_available:
-        return f" {same.name} would cost ${price:.2f}: {same.note}."
+        return f" {same.name} would cost {usd(price)}: {same.note}."
     side = "less" if price < own else "more"
-    return f" {same.name} costs {side}: ${price:.2f} per million answer tokens with their prompts."
+    return f" {same.name} costs {side}: {usd(price)} per million answer tokens with their prompts."
 
 
 def _impossible(
@@ -187,19 +183,22 @@ def _impossible(
     """The limit that is missed by the least, and how to change it."""
     if rejected and rejected[0].name == question.region:
         return not_in_region(catalog, rejected[0], question.residency or "")
+    crowded = next((r for r in rejected if r.unit == "replicas"), None)
+    if crowded:
+        return f"Too much for one fleet: {crowded.reason}. Use several fleets or regions."
     late = [r for r in rejected if r.unit.startswith("ms") and r.number is not None]
     if late:
         nearest = min(late, key=lambda r: (r.number or math.inf) / (r.limit or 1.0))
         machine = next(machine for machine in machines if machine.name == nearest.name)
         allow = _to_allow(question, nearest, machine, calibration)
         return (
-            f"Nothing is fast enough: {nearest.name} is closest, {nearest.reason}. "
+            f"Nothing is fast enough. {nearest.name} is closest, but {nearest.reason}. "
             f"Allow {allow}, or lower --context or --concurrency."
         )
     small = closest(rejected, "GiB")
     if small:
         return (
-            f"Nothing fits: {small.name} is closest, {small.reason}. "
+            f"Nothing fits. {small.name} is closest, but {small.reason}. "
             "Lower --precision, --concurrency or --context, or use --kv-precision fp8."
         )
     return no_machine(rejected, question.region)
@@ -220,24 +219,22 @@ def _to_allow(
 
 
 def _memory(best: LlmCandidate) -> MemoryAnswer:
-    question, gpus = best.question, best.serving.gpus
-    weights = weight_bytes(question.model, question.precision)
-    cache = best.concurrency * kv_bytes(question.model, question.context, question.kv_precision)
-    peak, stage = best.memory.peak_bytes, best.memory.peak_stage
-    changes = []
-    if question.precision == "bf16":
-        changes.append(("weights in fp8", (weights - weight_bytes(question.model, "fp8")) / gpus))
-    if question.kv_precision == "bf16":
-        changes.append(("KV cache in fp8", cache / 2 / gpus))
-    changes.append(("half of the KV cache on NVMe, for idle sequences", cache / 2 / gpus))
+    question, serving, concurrency = best.question, best.serving, best.concurrency
+    peak, stage, factor = best.memory.peak_bytes, best.memory.peak_stage, question.safety_factor
+    cached = question.load(concurrency).cached
+    changes = [
+        (f"{name} in fp8", llm_budget(changed, question.context, concurrency, factor, cached).peak_bytes)
+        for name, changed in fp8_changes(serving)
+    ]
+    (cache,) = (line.bytes for line in best.memory.lines if line.name.startswith("KV cache"))
+    changes.append(("half of the KV cache on NVMe, for idle sequences", peak - cache / 2))
     return MemoryAnswer(
         lines=best.memory.charged_lines(),
         peak_bytes=peak,
         peak_stage=stage,
-        capacity_bytes=usable_bytes(best.serving),
-        safety_factor=question.safety_factor,
-        placement=f"{gpus} GPUs",
-        levers=tuple(MemoryLever(name, peak - saved, stage, saved, None) for name, saved in changes),
+        capacity_bytes=usable_bytes(serving),
+        safety_factor=factor,
+        levers=tuple(MemoryLever(name, changed, stage, None) for name, changed in changes),
     )
 
 
@@ -249,11 +246,6 @@ def _time(best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
         note += f"; wider because {widening(serving.gpu)}"
     prefill = prefill_step(serving, question.prompt, 1, constants)
     step = decode_step(serving, best.sequences, question.context, constants)
-    capacity = cache_capacity(serving, question.context)
-    batches = []
-    for batch in (size for size in BATCHES if size <= capacity):
-        each = steady_token_seconds(serving, batch, question.prompt, question.answer, constants)
-        batches.append(BatchTime(batch, each * 1e3, batch / each))
     return TimeAnswer(
         seconds_per_clip=None,
         low=best.between_tokens / best.upper_end,
@@ -269,8 +261,6 @@ def _time(best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
             best.first.mean * 1e3,
             best.between_tokens * 1e3,
             best.tokens_per_second,
-            capacity,
-            tuple(batches),
             best.first.p50 * 1e3,
             best.first.p95 * 1e3,
             best.first.p99 * 1e3,
@@ -284,6 +274,7 @@ def llm_option(candidate: LlmCandidate, rank: int) -> Option:
     return Option(
         rank=rank,
         name=candidate.machine.name,
+        unit=Unit.TOKENS,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=candidate.serving.gpus,
         replicas=fleet.replicas if fleet else candidate.machine.gpus // candidate.serving.gpus,
@@ -295,20 +286,25 @@ def llm_option(candidate: LlmCandidate, rank: int) -> Option:
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,
         usd_per_day=candidate.usd_per_day,
-        usd_per_unit=candidate.usd_per_million,
+        usd_per_unit=candidate.usd_per_unit,
         placement=f"{candidate.serving.precision}, tensor parallel {candidate.serving.gpus}",
         peak_bytes=candidate.memory.peak_bytes,
     )
 
 
 def _sources(
-    question: LlmQuestion, calibration: Calibration, candidates: list[LlmCandidate]
+    question: LlmQuestion,
+    catalog: Catalog,
+    calibration: Calibration,
+    machines: Sequence[Machine],
+    candidates: Sequence[LlmCandidate],
 ) -> tuple[str, ...]:
+    """Every fact that the answer depends on, with its date."""
     model = question.model
     found = [
         dated_source("model", model.id, model.source, model.as_of),
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
-    for candidate in candidates[:3]:
-        found += candidate.machine.sources()
+    found += machine_sources(machines, prices_of(candidates[0].machine, catalog) if candidates else ())
+    found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.text_apis.values()]
     return tuple(dict.fromkeys(found))

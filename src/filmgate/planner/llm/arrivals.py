@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
-from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet, Layout, machines_of
+from filmgate.planner.fleet.sizing import MAX_UTILISATION
 from filmgate.planner.fleet.traffic import Traffic
-from filmgate.planner.llm.loaded import FirstToken, Load, prefill_seconds
+from filmgate.planner.llm.loaded import Load, prefill_seconds, token_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
-from filmgate.planner.llm.step_time import Serving, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving
 
 MAX_SEQUENCES = 256  # the usual default limit of engines
 STEPS_PER_DOUBLING = 8  # of the limits on sequences that are tried
@@ -69,11 +69,10 @@ def largest_batch(
 
     At least one.
     """
-    prompt, answer, cached = most.prompt, most.answer, most.cached
 
     def is_allowed(batch: int) -> bool:
-        held = llm_budget(serving, prompt + answer, batch, safety_factor, cached).peak_bytes
-        pace = steady_token_seconds(serving, batch, prompt, answer, constants, cached=cached)
+        held = llm_budget(serving, most.prompt + most.answer, batch, safety_factor, most.cached).peak_bytes
+        pace = token_seconds(serving, replace(most, sequences=batch), constants)
         return (tbt_seconds is None or pace <= tbt_seconds) and held <= usable_bytes(serving)
 
     low, high = 1, most.sequences + 1
@@ -107,9 +106,7 @@ def fewest_possible(demand: RequestDemand) -> int:
 def pace_of(serving: Serving, load: Load, constants: Mapping[str, float]) -> ReplicaPace:
     """The pace of a replica whose batch is full: its prompts are prefilled while the others decode."""
     first = prefill_seconds(serving, load, constants)
-    between = steady_token_seconds(
-        serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
-    )
+    between = token_seconds(serving, load, constants)
     return ReplicaPace(load.sequences, first, between, first + load.answer * between)
 
 
@@ -142,49 +139,3 @@ def fewest_by_formulas(demand: RequestDemand, share: float = 0.95) -> int | None
     return fewest_servers(
         lambda n: first_token_percentile(demand.traffic, demand.pace_high, n, share) <= limit, stable - 1
     )
-
-
-def size_llm_fleet(demand: RequestDemand, layout: Layout) -> Fleet | None:
-    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None."""
-    needed = fewest_by_formulas(demand)
-    return formula_fleet(demand, layout, needed)[0] if needed is not None else None
-
-
-def formula_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
-    """The fleet of `needed` replicas and its expected first token, with the latencies of the formulas."""
-    traffic, replicas = demand.traffic, machines_of(needed, layout, has_target=demand.has_target).replicas
-    p50, p95, p99 = (
-        first_token_percentile(traffic, demand.pace, replicas, share) for share in (0.5, 0.95, 0.99)
-    )
-    first = FirstToken(p50, p50, p95, p99)
-    worst = first_token_percentile(traffic, demand.pace_high, needed, 0.95)
-    return fleet_of(demand, layout, needed, first, worst), first
-
-
-def fleet_of(
-    demand: RequestDemand, layout: Layout, needed: int, first: FirstToken, worst_p95: float
-) -> Fleet:
-    """The fleet in which `needed` replicas meet the target, with these latencies."""
-    machines, traffic = machines_of(needed, layout, has_target=demand.has_target), demand.traffic
-    warm = machines.total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
-    return Fleet(
-        replicas=machines.replicas,
-        replicas_p99=None,
-        gpus_per_replica=layout.gpus_per_replica,
-        instances=machines.total,
-        utilisation=traffic.average_rate * demand.pace.replica_seconds / machines.replicas,
-        wait_p95=first.p95 - demand.pace.first_token,
-        latency_p95=first.p95,
-        latency_p99=first.p99,
-        warm_replicas=warm * layout.replicas_per_machine,
-        warm_instances=warm,
-        needed_replicas=needed,
-        spare_instances=machines.spare,
-        worst_p95=worst_p95,
-    )
-
-
-def with_p99(demand: RequestDemand, fleet: Fleet) -> Fleet:
-    """The fleet with the replicas that the target would need at p99, by formulas."""
-    stricter = fewest_by_formulas(demand, 0.99) if demand.ttft_seconds is not None else None
-    return replace(fleet, replicas_p99=max(fleet.needed_replicas, stricter) if stricter else None)

@@ -1,7 +1,6 @@
 """Fleet, cost and plots of a served language model."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
@@ -19,17 +18,24 @@ from filmgate.planner.fleet.answer import (
     TokenQuote,
 )
 from filmgate.planner.fleet.isolation import isolation_levels
-from filmgate.planner.fleet.money import DAYS_PER_MONTH, Order, break_even, warnings, ways_to_buy
+from filmgate.planner.fleet.money import (
+    DAYS_PER_MONTH,
+    DailyCost,
+    Order,
+    break_even,
+    exact_at,
+    purchase_options,
+    warnings,
+)
 from filmgate.planner.fleet.pattern import Pattern
-from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, ColdStart, Start, Startup, cold_starts
-from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, traffic_of
+from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Start
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, shape_name, traffic_of
 from filmgate.planner.intervals import llm_spread
-from filmgate.planner.llm.arrivals import size_llm_fleet
-from filmgate.planner.llm.memory import cache_capacity
-from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.serving import ENGINE, LlmCandidate
-from filmgate.planner.llm.simulation import expected_p95
-from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.llm.arrivals import fewest_by_formulas
+from filmgate.planner.llm.loaded import token_seconds
+from filmgate.planner.llm.serving import LlmCandidate
+from filmgate.planner.llm.simulation import first_token, request_fleet
+from filmgate.planner.llm.step_time import fp8_changes, kv_bytes, prefill_step
 from filmgate.planner.machines import jurisdiction_of, prices_by_region
 
 THOUSAND = 1e3
@@ -39,7 +45,7 @@ def llm_fleet(best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
     """The fleet is always warm, or partly stopped outside the busy hours, because clients wait for tokens."""
     machine = best.machine
     groups = machine.gpus // best.serving.gpus
-    starts, fleet = _cold_starts(best), best.fleet
+    starts, fleet = best.cold_starts, best.fleet
     slowest = Start.slowest(starts).new_machine
     reasons = [f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start"]
     is_scheduled = fleet is not None and fleet.warm_instances < fleet.instances
@@ -72,6 +78,8 @@ def _engine_arguments(best: LlmCandidate) -> str:
         f"--max-num-seqs {best.concurrency}",
         f"--gpu-memory-utilization {best.serving.usable_share:.2g}",
     ]
+    if question.precision == "fp8" and question.model.native_precision != "fp8":
+        parts.append("--quantization fp8")  # vLLM converts the weights when it loads them
     if question.kv_precision == "fp8":
         parts.append("--kv-cache-dtype fp8")
     if question.cached_tokens:
@@ -80,26 +88,17 @@ def _engine_arguments(best: LlmCandidate) -> str:
 
 
 def _arrivals(best: LlmCandidate) -> RequestArrivals | None:
-    traffic, fleet = best.question.traffic, best.fleet
-    if traffic is None or fleet is None:
+    traffic = best.question.traffic
+    if traffic is None:
         return None
     return RequestArrivals(
         requests_per_day=traffic.per_day,
-        traffic=best.question.shape.value,
+        traffic=shape_name(traffic),
         peak_requests_per_second=traffic.peak_rate,
         sequences_per_replica=best.concurrency,
-        first_token_ms_p50=best.first.p50 * 1e3,
-        first_token_ms_p95=fleet.latency_p95 * 1e3,
-        first_token_ms_p99=fleet.latency_p99 * 1e3,
         worst_first_token_ms_p95=best.worst_first_token * 1e3,
-        between_tokens_ms=best.between_tokens * 1e3,
         worst_between_tokens_ms=best.worst_between_tokens * 1e3,
     )
-
-
-def _cold_starts(best: LlmCandidate) -> tuple[ColdStart, ...]:
-    startup = Startup(weight_bytes(best.question.model, best.question.precision))
-    return cold_starts(startup, best.machine.instance, best.machine.gpu)
 
 
 def _blast_radius(best: LlmCandidate, recovery_seconds: float) -> BlastRadius | None:
@@ -107,7 +106,9 @@ def _blast_radius(best: LlmCandidate, recovery_seconds: float) -> BlastRadius | 
     if fleet is None or demand is None:
         return None
     left = fleet.replicas - fleet.replicas_per_instance
-    during = expected_p95(demand, left, is_simulated=fleet.is_simulated) if left else None
+    during = None
+    if left:
+        during = first_token(demand.traffic, demand.pace, left, is_simulated=fleet.is_simulated).p95
     return BlastRadius.of(fleet, during, recovery_seconds, best.sequences)
 
 
@@ -120,41 +121,30 @@ def _cache_on_nvme(best: LlmCandidate, calibration: Calibration) -> CacheOnNvme:
 
 
 def llm_cost(best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> CostAnswer:
-    question, order, price, daily = best.question, _order(best), best.machine.price, best.usd_per_day
-    monthly_hours = (best.bill.instance_hours if best.bill else 24.0) * DAYS_PER_MONTH
+    question, order = best.question, best.order
+    monthly_hours = (order.on_demand().instance_hours if order else 24.0) * DAYS_PER_MONTH
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=best.machine.usd_per_hour,
-        managed=_quotes(question, catalog, daily_cost(best)),
+        managed=_quotes(best, catalog),
         levers=tuple(_levers(best, calibration)),
         regions=prices_by_region(best.machine, catalog, question.residency, monthly_hours),
-        usd_per_million_tokens=best.usd_per_million,
-        usd_per_day=daily,
-        usd_per_month=daily * DAYS_PER_MONTH if daily is not None else None,
+        usd_per_million_tokens=best.usd_per_unit,
+        usd_per_day=best.usd_per_day,
+        usd_per_month=best.usd_per_month,
         idle_usd_per_day=best.bill.idle_usd_per_day if best.bill else None,
         warm_usd_per_day=best.bill.warm_usd_per_day if best.bill else None,
         purchase=best.bill.purchases if best.bill else (),
-        ways_to_buy=ways_to_buy(order, question.terms) if order else (),
+        purchase_options=purchase_options(order, question.terms) if order else (),
         warnings=warnings(order, question.terms) if order else (),
-        spot_range=(price.spot_min, price.spot_max) if price else None,
     )
 
 
-def _order(best: LlmCandidate) -> Order | None:
-    """What has to be bought; None without requests or a price."""
-    demand, fleet, price = best.demand, best.fleet, best.machine.price
-    if demand is None or fleet is None or price is None:
-        return None
-    start = Start.slowest(_cold_starts(best)).new_machine
-    return Order(fleet, demand.traffic, price, demand.pace.replica_seconds, start)
-
-
-DailyCost = Callable[[float], float | None]
-"""USD per day for so many thousand answer tokens per day."""
-
-
 def daily_cost(best: LlmCandidate) -> DailyCost:
-    """The cost of the machine at other volumes: of a fleet where requests arrive, else of busy machines."""
+    """USD per day by volume, in thousands of answer tokens per day.
+
+    It is the cost of a fleet if the question has requests, otherwise that of machines that are always busy.
+    """
     question, hourly, price = best.question, best.machine.usd_per_hour, best.machine.price
     if best.demand is None or price is None:
         capacity = best.tokens_per_second * SECONDS_PER_DAY / THOUSAND
@@ -162,25 +152,32 @@ def daily_cost(best: LlmCandidate) -> DailyCost:
     demand, layout = best.demand, best.layout
 
     def of_fleet(volume: float) -> float | None:
-        traffic = traffic_of(volume * THOUSAND / question.answer, question.shape)
-        fleet = size_llm_fleet(replace(demand, traffic=traffic), layout)
-        if fleet is None:
+        traffic = traffic_of(volume * THOUSAND / question.answer_tokens, demand.traffic.shape)
+        other = replace(demand, traffic=traffic)
+        needed = fewest_by_formulas(other)
+        if needed is None:
             return None
+        fleet, _ = request_fleet(other, layout, needed, is_simulated=False)
         return Order(fleet, traffic, price, demand.pace.replica_seconds).bill(question.terms).usd_per_day
 
-    return of_fleet
+    if best.bill is None or best.tokens_per_day is None:
+        return of_fleet
+    return exact_at(best.tokens_per_day / THOUSAND, best.bill.usd_per_day, of_fleet)
 
 
-def _quotes(question: LlmQuestion, catalog: Catalog, cost: DailyCost) -> tuple[TokenQuote, ...]:
+def _quotes(best: LlmCandidate, catalog: Catalog) -> tuple[TokenQuote, ...]:
     """Every text API, the one with the same model first."""
-    found = [_quote(question, catalog, api, cost) for api in catalog.text_apis.values()]
+    cost = daily_cost(best)
+    found = [_quote(best, catalog, api, cost) for api in catalog.text_apis.values()]
     return tuple(sorted(found, key=lambda quote: not quote.is_same_model))
 
 
-def _quote(question: LlmQuestion, catalog: Catalog, api: TextApi, cost: DailyCost) -> TokenQuote:
-    prompts = question.prompt / question.answer * api.usd_per_million_input
+def _quote(best: LlmCandidate, catalog: Catalog, api: TextApi, cost: DailyCost) -> TokenQuote:
+    question, tokens_per_day = best.question, best.tokens_per_day
+    prompts = question.prompt / question.answer_tokens * api.usd_per_million_input
     usd = api.usd_per_million_output + prompts
-    crossing = break_even(cost, usd / 1e6 * THOUSAND)
+    asked = tokens_per_day / THOUSAND if tokens_per_day else None
+    crossing = break_even(cost, usd / 1e6 * THOUSAND, asked)
     is_same = api.model == question.model.id
     note = "the same model" if is_same else "a different model, shown for its price"
     wanted = question.residency or catalog.region(question.region).jurisdiction
@@ -193,20 +190,18 @@ def _quote(question: LlmQuestion, catalog: Catalog, api: TextApi, cost: DailyCos
 
 
 def _levers(best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
-    question, constants = best.question, calibration.constants
-    prompt, answer = question.prompt, question.answer
-    found = []
-    for name, precision, kv in (
-        ("weights in fp8", "fp8", question.kv_precision),
-        ("KV cache in fp8", question.precision, "fp8"),
-    ):
-        serving = Serving(question.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
-        after = steady_token_seconds(serving, best.sequences, prompt, answer, constants)
-        found.append(CostLever(name, 1 - after / best.between_tokens))
-    largest = cache_capacity(best.serving, question.context)
-    full = steady_token_seconds(best.serving, largest, prompt, answer, constants)
-    saving = 1 - (full / largest) / (best.between_tokens / best.sequences)
-    return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.sequences}", saving)]
+    """What each change saves that the question has not made yet."""
+    question, constants, now = best.question, calibration.constants, best.sequences
+    changes = [(f"{name} in fp8", serving, now) for name, serving in fp8_changes(best.serving)]
+    if best.capacity > now:
+        changes.append((f"a batch of {best.capacity} instead of {now}", best.serving, best.capacity))
+    return [
+        CostLever(
+            name,
+            1 - token_seconds(serving, question.load(batch), constants) / batch / (best.between_tokens / now),
+        )
+        for name, serving, batch in changes
+    ]
 
 
 def llm_plots(best: LlmCandidate, cost: CostAnswer, calibration: Calibration) -> Plots:
@@ -237,15 +232,11 @@ def llm_plots(best: LlmCandidate, cost: CostAnswer, calibration: Calibration) ->
 
 
 def _latency(best: LlmCandidate, calibration: Calibration) -> tuple[Curve, ...]:
-    question = best.question
-    largest = cache_capacity(best.serving, question.context)
     points = []
     for i in range(1, 41):
-        batch = max(1.0, largest * i / 40)
-        each = steady_token_seconds(
-            best.serving, batch, question.prompt, question.answer, calibration.constants
-        )
-        points.append((i / 40, each))
+        load = best.question.load(max(1, round(best.capacity * i / 40)))
+        each = token_seconds(best.serving, load, calibration.constants)
+        points.append((load.sequences / best.capacity, each))
     half, _ = llm_spread(best.serving.gpu, calibration)
     ends = (("time between tokens", 1.0), ("upper end", math.exp(half)), ("lower end", math.exp(-half)))
     return tuple(Curve(name, tuple((at, each * factor) for at, each in points)) for name, factor in ends)

@@ -47,6 +47,13 @@ class FirstToken:
         )
 
 
+def token_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
+    """Seconds between tokens when `load.sequences` are always in progress."""
+    return steady_token_seconds(
+        serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
+    )
+
+
 def prefill_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
     """Seconds of the steps that prefill one prompt while the other sequences decode."""
     new = max(1, load.prompt - load.cached)
@@ -62,9 +69,7 @@ def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, flo
     busy = prefill_seconds(serving, load, constants)
     if load.sequences <= 1:
         return FirstToken(busy, busy, busy, busy)
-    reading = load.answer * steady_token_seconds(
-        serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
-    )
+    reading = load.answer * token_seconds(serving, load, constants)
     return FirstToken.of(_simulate(busy, reading, load.sequences))
 
 

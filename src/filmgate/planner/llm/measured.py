@@ -19,7 +19,7 @@ from filmgate.planner.machines import Machine
 
 ROUNDS = 60
 START_GB_S, START_TFLOPS = 400.0, 100.0
-ADVICE = "add a run that you measured to the --catalog file, and it is planned (docs, The planner)"
+ADVICE = "add a run that you measured to the --catalog file, and it is planned (docs/planner.md)"
 
 
 def measured_machines(

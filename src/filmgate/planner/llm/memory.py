@@ -2,7 +2,7 @@
 
 from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
-from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
+from filmgate.planner.memory import MemoryBudget, MemoryLine
 
 # Figures from start-up logs and the source of vLLM, none of them a run of the validation:
 # 0.12 GiB outside torch (15 GiB of weights on 80 GB) and 0.36 GiB of CUDA graphs (gpustack/runner 251).
@@ -53,8 +53,9 @@ def usable_bytes(serving: Serving) -> float:
     return serving.gpu.memory_bytes * serving.usable_share
 
 
-def cache_capacity(serving: Serving, context: float, safety_factor: float = SAFETY_FACTOR) -> float:
-    """Sequences of `context` tokens that the group can hold at once; at least one."""
+def cache_capacity(serving: Serving, context: float, safety_factor: float, cached: float = 0.0) -> float:
+    """Sequences of `context` tokens that fit the budget of `llm_budget`; at least one."""
     reserve = engine_bytes(serving) * safety_factor
     free = serving.gpus * (usable_bytes(serving) - reserve) - weight_bytes(serving.model, serving.precision)
-    return max(1.0, free / kv_bytes(serving.model, context, serving.kv_precision))
+    free -= kv_bytes(serving.model, cached, serving.kv_precision)
+    return max(1.0, free / kv_bytes(serving.model, context - cached, serving.kv_precision))

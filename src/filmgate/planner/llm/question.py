@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.planner.fleet.money import Terms
-from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
+from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.loaded import Load
 from filmgate.planner.memory import SAFETY_FACTOR
 
@@ -16,10 +16,10 @@ ANSWER_TOKENS = 256
 class LlmQuestion:
     """What to plan for. `context` is the prompt and the answer together.
 
-    Without `requests_per_day` the question is about one replica with `concurrency` sequences at once. With
-    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica. `cached_tokens` of each
-    prompt are in the prefix cache. The whole memory budget times `budget_margin` must fit. A fleet with a
-    latency target still meets it when `spare_machines` are lost.
+    Without `traffic` the question is about one replica with `concurrency` sequences at once. With `traffic`,
+    which counts requests, a fleet is sized, and `concurrency` is the maximum per replica. `cached_tokens` of
+    each prompt are in the prefix cache. The whole memory budget times `budget_margin` must fit. A fleet with
+    a latency target still meets it when `spare_machines` are lost.
     """
 
     model: Llm
@@ -39,13 +39,8 @@ class LlmQuestion:
     commit_discount: float | None = None
     commit_years: int = 1
     residency: str | None = None
-    requests_per_day: float | None = None
+    traffic: Traffic | None = None
     spare_machines: int = 1
-    shape: TrafficShape = TrafficShape.STEADY
-
-    @property
-    def traffic(self) -> Traffic | None:
-        return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -64,12 +59,8 @@ class LlmQuestion:
         return Terms(self.commit_discount, commit_years=self.commit_years)
 
     def load(self, sequences: int) -> Load:
-        return Load(self.prompt, self.answer, sequences, min(self.cached_tokens, self.prompt - 1))
-
-    @property
-    def answer(self) -> int:
-        return max(1, min(self.answer_tokens, self.context // 2))
+        return Load(self.prompt, self.answer_tokens, sequences, min(self.cached_tokens, self.prompt - 1))
 
     @property
     def prompt(self) -> int:
-        return max(1, self.context - self.answer)
+        return max(1, self.context - self.answer_tokens)

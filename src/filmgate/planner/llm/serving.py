@@ -1,15 +1,17 @@
 """Groups of GPUs of a machine that serve a language model within the limits, and the cheapest of them."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
+from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, Order
+from filmgate.planner.fleet.money import DAYS_PER_MONTH, Bill, Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet, Layout
+from filmgate.planner.fleet.starts import ColdStart, Start, Startup, cold_starts
 from filmgate.planner.intervals import llm_upper_end
 from filmgate.planner.llm.arrivals import (
     RequestDemand,
@@ -17,24 +19,20 @@ from filmgate.planner.llm.arrivals import (
     busiest_sequences,
     fewest_by_formulas,
     fewest_possible,
-    formula_fleet,
     largest_batch,
     pace_of,
 )
 from filmgate.planner.llm.loaded import FirstToken, loaded_first_token, prefill_seconds
-from filmgate.planner.llm.memory import llm_budget, usable_bytes
+from filmgate.planner.llm.memory import cache_capacity, llm_budget, usable_bytes
 from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.simulation import confirm, fewest_simulated, simulated_fleet
-from filmgate.planner.llm.step_time import Serving
+from filmgate.planner.llm.simulation import confirm, fewest_simulated, request_fleet
+from filmgate.planner.llm.step_time import Serving, weight_bytes
 from filmgate.planner.machines import Machine
 from filmgate.planner.memory import MemoryBudget
 from filmgate.planner.report.numbers import seconds
 
 ENGINE = "vllm"
 USABLE_SHARE = 0.9
-
-FleetMaker = Callable[[RequestDemand, Layout, int], tuple[Fleet, FirstToken]]
-"""The fleet of so many replicas that meet the target, and its expected first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,12 @@ class LlmCandidate:
     reached: int | None = None
 
     @property
+    def capacity(self) -> int:
+        """The most sequences that the memory of a replica can hold."""
+        question, cached = self.question, self.question.load(1).cached
+        return int(cache_capacity(self.serving, question.context, question.safety_factor, cached))
+
+    @property
     def layout(self) -> Layout:
         gpus = self.serving.gpus
         return Layout(gpus, self.machine.gpus // gpus, spare_machines=self.question.spare_machines)
@@ -67,7 +71,7 @@ class LlmCandidate:
     @property
     def tokens_per_day(self) -> float | None:
         """Answer tokens of the requests."""
-        return self.demand.traffic.per_day * self.question.answer if self.demand else None
+        return self.demand.traffic.per_day * self.question.answer_tokens if self.demand else None
 
     @property
     def sequences(self) -> int:
@@ -87,7 +91,12 @@ class LlmCandidate:
         return groups * self.sequences / self.between_tokens
 
     @property
-    def usd_per_million(self) -> float | None:
+    def seconds(self) -> float:
+        """Seconds between tokens."""
+        return self.between_tokens
+
+    @property
+    def usd_per_unit(self) -> float | None:
         """USD per million answer tokens: those of the requests, or those of a machine that is always busy."""
         hourly = self.machine.usd_per_hour
         if self.bill is not None and self.tokens_per_day:
@@ -100,6 +109,32 @@ class LlmCandidate:
         if self.bill is not None:
             return self.bill.usd_per_day
         return hourly * 24 if hourly is not None else None
+
+    @property
+    def usd_per_month(self) -> float | None:
+        return self.usd_per_day * DAYS_PER_MONTH if self.usd_per_day is not None else None
+
+    @property
+    def cold_starts(self) -> tuple[ColdStart, ...]:
+        startup = Startup(weight_bytes(self.question.model, self.question.precision))
+        return cold_starts(startup, self.machine.instance, self.machine.gpu)
+
+    @property
+    def order(self) -> Order | None:
+        """What has to be bought; None without a fleet or a price."""
+        price, start = self.machine.price, Start.slowest(self.cold_starts).new_machine
+        if self.demand is None or self.fleet is None or price is None:
+            return None
+        return Order(self.fleet, self.demand.traffic, price, self.demand.pace.replica_seconds, start)
+
+    def priced(self) -> "LlmCandidate":
+        """With the bill of its fleet."""
+        order = self.order
+        return replace(self, bill=order.bill(self.question.terms) if order else None)
+
+    def at(self, price: Price) -> "LlmCandidate":
+        """The same fleet at the price of another region."""
+        return replace(self, machine=replace(self.machine, price=price)).priced()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +155,7 @@ def evaluate_llm(
     found = [o for o in outcomes if isinstance(o, LlmCandidate)]
     if not found:
         return next(o for o in reversed(outcomes) if isinstance(o, Rejected))
-    return min(found, key=lambda c: (c.usd_per_day or 0.0, c.usd_per_million or 0.0, c.serving.gpus))
+    return min(found, key=lambda c: (c.usd_per_day or 0.0, c.usd_per_unit or 0.0, c.serving.gpus))
 
 
 def _evaluate_group(
@@ -134,7 +169,7 @@ def _evaluate_group(
         return _evaluate_batch(question, machine, serving, question.concurrency, calibration)
     batches = _batches(question, serving, calibration)
     found = _fewest_machines(question, machine, serving, batches, calibration)
-    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, formula_fleet)
+    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, is_simulated=False)
 
 
 def _fewest_machines(
@@ -180,7 +215,7 @@ def _needed(demand: RequestDemand, at_most: int, *, is_simulated: bool) -> int |
 
 def _too_many(machine: Machine, demand: RequestDemand) -> Rejected:
     rate = demand.traffic.peak_rate
-    reason = f"more than {MAX_SERVERS} replicas for {rate:,.3g} requests per second"
+    reason = f"{rate:,.0f} requests per second need more than {MAX_SERVERS} replicas"
     need = rate * demand.pace_high.replica_seconds
     return Rejected(machine.name, reason, need, MAX_SERVERS, "replicas")
 
@@ -193,7 +228,7 @@ def _evaluate_batch(
     memory = llm_budget(serving, question.context, batch, question.safety_factor, load.cached)
     need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
     if memory.peak_bytes > usable_bytes(serving):
-        reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
+        reason = f"needs {need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}; {have:.1f} GiB are usable"
         return Rejected(machine.name, reason, need, have, "GiB")
     pace, upper_end = pace_of(serving, load, constants), llm_upper_end(machine.gpu, calibration)
     demand = None
@@ -215,10 +250,12 @@ def _late(one: LlmCandidate) -> Rejected | None:
     question, on = one.question, f"on {one.serving.gpus} x {one.machine.gpu.name}"
     for name, expected, high, limit in (
         ("to the first token at p95", one.first.p95, one.worst_first_token, question.ttft_seconds),
-        ("between tokens", one.between_tokens, one.worst_between_tokens, question.tbt_seconds),
+        ("between tokens on average", one.between_tokens, one.worst_between_tokens, question.tbt_seconds),
     ):
         if limit is not None and high > limit:
-            reason = f"{seconds(expected)} {name} {on}, up to {seconds(high)}; the limit is {seconds(limit)}"
+            reason = (
+                f"takes {seconds(expected)} {name} {on}, up to {seconds(high)}; the limit is {seconds(limit)}"
+            )
             unit = "ms to first token" if "first" in name else "ms between tokens"
             return Rejected(one.machine.name, reason, high * 1e3, limit * 1e3, unit)
     return None
@@ -241,12 +278,11 @@ def _demand(one: LlmCandidate) -> RequestDemand:
     return one.demand
 
 
-def _with_fleet(found: _Sized, calibration: Calibration, describe: FleetMaker) -> LlmCandidate:
+def _with_fleet(found: _Sized, calibration: Calibration, *, is_simulated: bool) -> LlmCandidate:
     """The candidate with its fleet and the bill, at the pace of the sequences that the arrivals reach."""
-    one, demand, price = found.one, _demand(found.one), found.one.machine.price
-    question, traffic, pace, constants = one.question, demand.traffic, demand.pace, calibration.constants
-    fleet, first = describe(demand, one.layout, found.needed)
-    cost = Order(fleet, traffic, price, pace.replica_seconds).bill(question.terms) if price else None
+    one, demand, constants = found.one, _demand(found.one), calibration.constants
+    question, traffic, pace = one.question, demand.traffic, demand.pace
+    fleet, first = request_fleet(demand, one.layout, found.needed, is_simulated=is_simulated)
     reached = busiest_sequences(traffic, pace, fleet.replicas)
     worst = busiest_sequences(traffic, demand.pace_high, found.needed)
     between, slowest = (
@@ -257,28 +293,34 @@ def _with_fleet(found: _Sized, calibration: Calibration, describe: FleetMaker) -
         one,
         fleet=fleet,
         first=first,
-        bill=cost,
         between_tokens=between,
         worst_between_tokens=slowest * one.upper_end,
         reached=reached,
-    )
+    ).priced()
 
 
-def decide_llm(candidates: Sequence[LlmCandidate], calibration: Calibration) -> list[LlmCandidate]:
-    """The candidates, cheapest first. Every one that could be the cheapest is simulated.
+def decide_llm(
+    candidates: Sequence[LlmCandidate], calibration: Calibration
+) -> tuple[list[LlmCandidate], list[Rejected]]:
+    """The candidates, cheapest first, and the rejections of those that the simulation finds too small.
 
-    The simulation only adds replicas, so what costs more by formulas than the cheapest simulated fleet cannot
-    be cheaper.
+    Every candidate that could be the cheapest is simulated. The simulation only adds replicas, so what costs
+    more by formulas than the cheapest simulated fleet cannot be cheaper.
     """
     found: list[LlmCandidate] = []
+    rejected: list[Rejected] = []
     best = math.inf
     for candidate in sorted(candidates, key=_rank):
         if (candidate.usd_per_day or math.inf) >= best:
             found.append(candidate)
-        elif (exact := simulated_llm(candidate, calibration)) is not None:
-            found.append(exact)
-            best = min(best, exact.usd_per_day or math.inf)
-    return sorted(found, key=_rank)
+            continue
+        exact = simulated_llm(candidate, calibration)
+        if isinstance(exact, Rejected):
+            rejected.append(exact)
+            continue
+        found.append(exact)
+        best = min(best, exact.usd_per_day or math.inf)
+    return sorted(found, key=_rank), rejected
 
 
 def _rank(candidate: LlmCandidate) -> tuple[float, float]:
@@ -290,7 +332,7 @@ def confirmed_llm(one: LlmCandidate) -> LlmCandidate:
     return replace(one, fleet=confirm(_demand(one), one.fleet)) if one.fleet else one
 
 
-def simulated_llm(one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
+def simulated_llm(one: LlmCandidate, calibration: Calibration) -> LlmCandidate | Rejected:
     """The cheapest fleet of this group of GPUs in the simulation, with any limit on sequences.
 
     Only a fleet with a limit on the first token is simulated; others are returned as they are.
@@ -300,6 +342,4 @@ def simulated_llm(one: LlmCandidate, calibration: Calibration) -> LlmCandidate |
     question, machine, serving = one.question, one.machine, one.serving
     batches = (one.concurrency, *_batches(question, serving, calibration))
     found = _fewest_machines(question, machine, serving, batches, calibration, is_simulated=True)
-    if isinstance(found, Rejected):
-        return None
-    return _with_fleet(found, calibration, simulated_fleet)
+    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, is_simulated=True)

@@ -16,9 +16,8 @@ from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.arrivals import (
     ReplicaPace,
     RequestDemand,
+    fewest_by_formulas,
     first_token_percentile,
-    fleet_of,
-    with_p99,
 )
 from filmgate.planner.llm.loaded import FirstToken
 from filmgate.planner.percentiles import percentile_of_sorted
@@ -77,33 +76,56 @@ def fewest_simulated(demand: RequestDemand, replicas: int, at_most: int = MAX_SE
     return None
 
 
-def simulated_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
-    """The fleet of `needed` replicas and its expected first token, with simulated latencies."""
-    replicas = machines_of(needed, layout, has_target=demand.has_target).replicas
-    first = FirstToken.of(first_tokens(demand.traffic, demand.pace, replicas))
-    worst = percentile_of_sorted(first_tokens(demand.traffic, demand.pace_high, needed), 0.95)
-    return replace(fleet_of(demand, layout, needed, first, worst), is_simulated=True), first
+def first_token(traffic: Traffic, pace: ReplicaPace, replicas: int, *, is_simulated: bool) -> FirstToken:
+    """The time to the first token with this number of replicas; infinite if they are overloaded."""
+    p50, p95, p99 = (first_token_percentile(traffic, pace, replicas, share) for share in (0.5, 0.95, 0.99))
+    if is_simulated and math.isfinite(p95):
+        return FirstToken.of(first_tokens(traffic, pace, replicas))
+    return FirstToken(p50, p50, p95, p99)
 
 
-def expected_p95(demand: RequestDemand, replicas: int, *, is_simulated: bool) -> float:
-    """p95 of the first token at the expected pace with so many replicas; infinite if they are overloaded."""
-    by_formulas = first_token_percentile(demand.traffic, demand.pace, replicas, 0.95)
-    if not is_simulated or math.isinf(by_formulas):
-        return by_formulas
-    return percentile_of_sorted(first_tokens(demand.traffic, demand.pace, replicas), 0.95)
+def request_fleet(
+    demand: RequestDemand, layout: Layout, needed: int, *, is_simulated: bool
+) -> tuple[Fleet, FirstToken]:
+    """The fleet in which `needed` replicas meet the target, and its expected first token."""
+    machines, traffic = machines_of(needed, layout, has_target=demand.has_target), demand.traffic
+    first = first_token(traffic, demand.pace, machines.replicas, is_simulated=is_simulated)
+    worst = first_token(traffic, demand.pace_high, needed, is_simulated=is_simulated)
+    warm = machines.total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
+    fleet = Fleet(
+        replicas=machines.replicas,
+        replicas_p99=None,
+        gpus_per_replica=layout.gpus_per_replica,
+        instances=machines.total,
+        utilisation=traffic.average_rate * demand.pace.replica_seconds / machines.replicas,
+        wait_p95=first.p95 - demand.pace.first_token,
+        latency_p95=first.p95,
+        latency_p99=first.p99,
+        warm_replicas=warm * layout.replicas_per_machine,
+        warm_instances=warm,
+        needed_replicas=needed,
+        spare_instances=machines.spare,
+        worst_p95=worst.p95,
+        is_simulated=is_simulated,
+    )
+    return fleet, first
 
 
 def confirm(demand: RequestDemand, fleet: Fleet) -> Fleet:
-    """The fleet with the number of further runs of its busiest hour that miss the target, and p99."""
-    limit = demand.ttft_seconds
+    """The fleet with the number of further runs of its busiest hour that miss the target.
+
+    It also gets the replicas that the target would need at p99, by formulas.
+    """
+    limit, needed = demand.ttft_seconds, fleet.needed_replicas
     if limit is None:
         return fleet
 
     def is_late(seed: int) -> bool:
-        run = first_tokens_of_an_hour(demand.traffic, demand.pace_high, fleet.needed_replicas, seed)
+        run = first_tokens_of_an_hour(demand.traffic, demand.pace_high, needed, seed)
         return percentile_of_sorted(run, 1 - MAX_LATE) > limit
 
-    return confirmed(with_p99(demand, fleet), is_late)
+    stricter = fewest_by_formulas(demand, 0.99)
+    return confirmed(replace(fleet, replicas_p99=max(needed, stricter) if stricter else None), is_late)
 
 
 def _run(arrivals: list[float], pace: ReplicaPace, replicas: int) -> list[float]:

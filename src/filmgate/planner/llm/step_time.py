@@ -7,7 +7,7 @@ Arithmetic and reads overlap in part: the calibrated `overlap`.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
@@ -64,6 +64,15 @@ def weight_bytes(model: Llm, precision: str) -> float:
     if precision == model.native_precision and model.native_bytes:
         return float(model.native_bytes)
     return model.params * bytes_per_value(precision)
+
+
+def fp8_changes(serving: Serving) -> list[tuple[str, Serving]]:
+    """What is stored in more than eight bits, each with the group that stores it in fp8."""
+    changes = (
+        ("weights", serving.precision, replace(serving, precision="fp8")),
+        ("KV cache", serving.kv_precision, replace(serving, kv_precision="fp8")),
+    )
+    return [(name, changed) for name, precision, changed in changes if bytes_per_value(precision) > 1]
 
 
 def expert_share(model: Llm) -> float:

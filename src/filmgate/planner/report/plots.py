@@ -56,14 +56,12 @@ def cost_plot(plots: Plots) -> str:
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     x = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, is_log=True)
     y = Axis(min(ys) / 1.5, max(ys) * 1.5, HEIGHT - BOTTOM, TOP, is_log=True)
-    marks = [
-        _vertical_mark(x, volume, f"{name}: {count(volume)} per day")
-        for name, volume in plots.break_even
-        if x.low <= volume <= x.high
-    ]
+    body = _grid(x, y, count, usd) + _curves(plots.cost, x, y)
     if plots.volume:
-        marks.append(_vertical_mark(x, plots.volume, f"requested: {count(plots.volume)}", is_strong=True))
-    body = _grid(x, y, count, usd) + _curves(plots.cost, x, y) + "".join(marks)
+        body += _vertical_mark(x, plots.volume, f"requested: {count(plots.volume)}")
+    shown = [(name, volume) for name, volume in plots.break_even if x.low <= volume <= x.high]
+    for row, (name, volume) in enumerate(shown, start=1):
+        body += _vertical_mark(x, volume, f"{name}: {count(volume)} per day", row)
     legend = _legend([curve.name for curve in plots.cost])
     return _svg(f"Cost against {plots.volume_name}", body, (plots.volume_name, plots.cost_name), legend)
 
@@ -73,16 +71,18 @@ def latency_plot(plots: Plots) -> str:
     points = [p for curve in plots.latency for p in curve.points]
     if not points:
         return ""
-    if plots.slo_seconds:
-        points.append((0.0, plots.slo_seconds))
-    floor = min(value for _, value in points)
+    slo, floor = plots.slo_seconds, min(value for _, value in points)
     ceiling = min(max(value for _, value in points), 6 * floor)
+    if slo and slo <= 6 * floor:
+        ceiling = max(ceiling, slo * 1.05)
     x = Axis(0.0, 1.0, LEFT, WIDTH - RIGHT, is_log=False)
     y = Axis(0.0, ceiling, HEIGHT - BOTTOM, TOP, is_log=False)
     curves = [Curve(c.name, tuple(p for p in c.points if p[1] <= ceiling)) for c in plots.latency]
     body = _grid(x, y, lambda v: f"{v:.0%}", seconds) + _curves(curves, x, y)
-    if plots.slo_seconds:
-        body += _horizontal_mark(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
+    if slo and slo <= ceiling:
+        body += _horizontal_mark(y, slo, f"SLO {seconds(slo)}")
+    elif slo:
+        body += _text(WIDTH - RIGHT - 4, TOP - 5, "end", f"SLO {seconds(slo)}, above this plot")
     return _svg("Latency against load", body, (plots.load_name, "latency"), _legend([c.name for c in curves]))
 
 
@@ -146,13 +146,13 @@ def _curves(curves: Sequence[Curve], x: Axis, y: Axis) -> str:
     return found
 
 
-def _vertical_mark(x: Axis, value: float, name: str, *, is_strong: bool = False) -> str:
-    at, row = x.at(value), HEIGHT - BOTTOM - (8 if is_strong else 28)
-    anchor = "end" if at > WIDTH / 2 else "start"
-    shift = -5 if anchor == "end" else 5
-    kind = "mark strong" if is_strong else "mark"
-    line = f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    return line + _text(at + shift, row, anchor, name)
+def _vertical_mark(x: Axis, value: float, name: str, row: int = 0) -> str:
+    """A line with its name in a row of its own above the axis; the first one stands out."""
+    at, foot = x.at(value), HEIGHT - BOTTOM
+    anchor, shift = ("end", -5) if at > WIDTH / 2 else ("start", 5)
+    kind = "mark" if row else "mark strong"
+    line = f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{foot}"/>'
+    return line + _text(at + shift, foot - 8 - 18 * row, anchor, name)
 
 
 def _horizontal_mark(y: Axis, value: float, name: str) -> str:

@@ -4,32 +4,37 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from math import inf
 
-from filmgate.planner.answer import Answer
-from filmgate.planner.fleet.answer import LlmFleetAnswer, VideoFleetAnswer
+from filmgate.planner.answer import Answer, Kind
+from filmgate.planner.fleet.answer import LlmFleetAnswer, UtilisationAnswer, VideoFleetAnswer
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.report.numbers import seconds
-from filmgate.planner.report.tables import OPTIONS_TITLE, PLAN_B_TITLE, REJECTED_TITLE, Table, tables
+from filmgate.planner.report.rows import chosen_quote
+from filmgate.planner.report.tables import OPTIONS_TITLES, PLAN_B_TITLE, REJECTED_TITLE, Table, tables
 
 REVISIT_DAYS = 90
 MAX_COMPARED = 4
 MIN_ZONES = 2
-IN_TIME = "Latency: p95 must hold at the upper end of the interval{lost}."
-FORCES = (
-    "Cost: every hour that a machine runs is paid, busy or idle.",
-    "Law: data and provider stay in the jurisdiction of the region.",
-)
-RUNTIME_OF_CLIPS = "Runtime: only what Filmgate runs today is recommended."
+MIN_SAMPLES = 100  # of the metrics of a machine
+IN_TIME = "Latency: p95 must meet the limit at the upper end of the interval{lost}."
+COST = "Cost: every hour that a machine runs is paid, busy or idle."
+LAW = "Law: the data and the provider stay in the jurisdiction of the region."
+RUNTIME_OF_CLIPS = "Runtime: the plan recommends only what Filmgate can run."
 RUNTIME_OF_ANSWERS = "Runtime: an engine such as vLLM serves the model; Filmgate does not."
-REVISIT = (
-    "On {date}, or when the volume doubles, a price changes by a tenth, or a measured time is outside the "
-    "interval."
+MEASURED_LOAD = "Load: the machine must carry the measured p95 load and p99 memory, with headroom."
+MEMORY_PEAK = "Memory: the peak of one clip, or of one sequence, must fit a GPU."
+REVISIT_PLAN = (
+    "when the volume doubles, a price changes by a tenth, or a measured time is outside the interval"
 )
+REVISIT = {
+    Kind.FIT: "when the catalog has new models or prices",
+    Kind.RIGHTSIZE: "when the load or a price changes by a tenth",
+}
 
 
 def to_record(answer: Answer, today: date) -> str:
     """Context, forces, options with pros and cons, decision, consequences, risks, rating, Plan B, revisit."""
     found = {table.title: table for table in tables(answer)}
-    options = [found.pop(title) for title in (OPTIONS_TITLE, REJECTED_TITLE) if title in found]
+    options = [found.pop(title) for title in (*OPTIONS_TITLES, REJECTED_TITLE) if title in found]
     plan_b = found.pop(PLAN_B_TITLE, None)
     parts = [
         f"# Capacity decision: {answer.question}",
@@ -55,7 +60,7 @@ def to_record(answer: Answer, today: date) -> str:
         "## Tenancy",
         tenancy(answer),
         "## Revisit",
-        REVISIT.format(date=(today + timedelta(days=REVISIT_DAYS)).isoformat()),
+        f"On {today + timedelta(days=REVISIT_DAYS)}, or {REVISIT.get(answer.kind, REVISIT_PLAN)}.",
         "## Sources",
         "\n".join(f"- {source}" for source in answer.sources),
     ]
@@ -64,15 +69,19 @@ def to_record(answer: Answer, today: date) -> str:
 
 def forces(answer: Answer) -> tuple[str, ...]:
     """What the decision has to satisfy."""
+    if answer.kind is Kind.RIGHTSIZE:
+        return MEASURED_LOAD, COST
+    if answer.kind is Kind.FIT:
+        return MEMORY_PEAK, RUNTIME_OF_CLIPS
     size = _size(answer)
     lost = " and with the spare machines lost" if size and size.spare_instances else ""
-    is_llm = isinstance(answer.fleet, LlmFleetAnswer)
-    return (IN_TIME.format(lost=lost), *FORCES, RUNTIME_OF_ANSWERS if is_llm else RUNTIME_OF_CLIPS)
+    runtime = RUNTIME_OF_ANSWERS if answer.kind is Kind.LLM else RUNTIME_OF_CLIPS
+    return IN_TIME.format(lost=lost), COST, LAW, runtime
 
 
 def pros_and_cons(answer: Answer) -> list[str]:
     """One line for each of the first options."""
-    if not answer.options or answer.unit == "hour":
+    if not answer.options or answer.kind in (Kind.FIT, Kind.RIGHTSIZE):
         return []
     quickest = min(option.seconds for option in answer.options)
     cheapest = min(option.usd_per_unit or inf for option in answer.options)
@@ -95,8 +104,13 @@ def rating(answer: Answer) -> str:
     """How much the decision can be relied on, and what lowers that."""
     if not answer.is_possible:
         return "None: there is no decision."
+    if answer.kind is Kind.FIT:
+        return "None: this is a list, and not a decision."
+    if (quote := chosen_quote(answer)) is not None:
+        doubt = ": its latency is not published" if quote.typical_seconds is None else ""
+        return f"Confidence: {'medium' if doubt else 'high'}{doubt}."
     time = answer.time
-    doubts = []
+    doubts = list(_doubts_of_metrics(answer.fleet)) if isinstance(answer.fleet, UtilisationAnswer) else []
     if time and time.is_extrapolated:
         doubts.append("no run on this GPU")
     if (size := _size(answer)) and size.late_runs:
@@ -105,6 +119,15 @@ def rating(answer: Answer) -> str:
         doubts.append("prices of other regions")
     level = ("high", "medium", "low")[min(len(doubts), 2)]
     return f"Confidence: {level}{': ' if doubts else ''}{'; '.join(doubts)}."
+
+
+def _doubts_of_metrics(fleet: UtilisationAnswer) -> Iterator[str]:
+    if not fleet.memory_p99_bytes:
+        yield "memory is not recorded"
+    if fleet.sm_p95 is None and fleet.dram_p95 is None:
+        yield "SM and DRAM activity are not recorded"
+    if fleet.samples < MIN_SAMPLES:
+        yield f"only {fleet.samples} samples"
 
 
 def _size(answer: Answer) -> Fleet | None:
@@ -122,6 +145,11 @@ def tenancy(answer: Answer) -> str:
 
 def risks(answer: Answer) -> list[str]:
     """What could make the decision wrong."""
+    if answer.kind is Kind.FIT:
+        return ["Times are predictions; measure a clip before you buy a machine."]
+    if (quote := chosen_quote(answer)) is not None:
+        latency = "publishes no latency" if quote.typical_seconds is None else "does not promise its latency"
+        return [f"{quote.name} {latency}; measure it.", *([f"{quote.note}."] if quote.note else [])]
     found = []
     time, memory, fleet = answer.time, answer.memory, answer.fleet
     if time and time.seconds_per_clip:
@@ -130,7 +158,7 @@ def risks(answer: Answer) -> list[str]:
         )
     if time and time.tokens:
         found.append(
-            f"The time between tokens may be {seconds(time.low)} to {seconds(time.high)}; measure the model "
+            f"The mean time between tokens may be {seconds(time.low)} to {seconds(time.high)}; measure it "
             "before you commit."
         )
     if time and time.is_extrapolated:

@@ -6,17 +6,20 @@ from math import inf
 from filmgate.planner.answer import Answer
 from filmgate.planner.fleet.answer import (
     BlastRadius,
+    ClipQuote,
     CostAnswer,
     FleetAnswer,
     LlmFleetAnswer,
-    RequestArrivals,
     UtilisationAnswer,
     VideoFleetAnswer,
+    cheapest,
 )
 from filmgate.planner.fleet.isolation import Isolation
+from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.starts import ColdStart
-from filmgate.planner.report.numbers import count, counted, gib, interval, seconds, usd
+from filmgate.planner.report.numbers import count, counted, digits, gib, interval, seconds, usd
 
 Row = tuple[str, str]
 
@@ -29,7 +32,27 @@ def decision_rows(answer: Answer) -> Iterator[Row]:
     if isinstance(fleet, LlmFleetAnswer):
         yield from _served(answer, fleet, cost)
     elif isinstance(fleet, VideoFleetAnswer) and fleet.size is not None:
-        yield from _rendered(fleet, fleet.size, cost)
+        quote = chosen_quote(answer)
+        rows = _bought(quote, fleet, fleet.size, cost) if quote else _rendered(fleet, fleet.size, cost)
+        yield from rows
+
+
+def chosen_quote(answer: Answer) -> ClipQuote | None:
+    """The managed API that the answer recommends; None for a fleet."""
+    fleet, cost = answer.fleet, answer.cost
+    is_managed = isinstance(fleet, VideoFleetAnswer) and fleet.pattern == Pattern.MANAGED
+    return cheapest(cost.managed) if is_managed and cost else None
+
+
+def _bought(quote: ClipQuote, fleet: VideoFleetAnswer, size: Fleet, cost: CostAnswer) -> Iterator[Row]:
+    """The managed API, and the fleet that it is compared with."""
+    yield "managed API", quote.name
+    if fleet.arrivals:
+        yield "per month", usd(quote.usd_per_clip * fleet.arrivals.per_day * DAYS_PER_MONTH)
+    yield "per clip", usd(quote.usd_per_clip)
+    yield "latency", seconds(quote.typical_seconds) if quote.typical_seconds else "not published"
+    own = f"{_with_spare(size, fleet.machine)}; {usd(cost.usd_per_month)} per month"
+    yield "your own fleet instead", f"{own}, {usd(cost.usd_per_clip)} per clip"
 
 
 def _rendered(fleet: VideoFleetAnswer, size: Fleet, cost: CostAnswer) -> Iterator[Row]:
@@ -39,11 +62,11 @@ def _rendered(fleet: VideoFleetAnswer, size: Fleet, cost: CostAnswer) -> Iterato
     yield "p95, expected", seconds(size.latency_p95)
     if size.is_scaled:
         cold = f"{size.cold_share:.0%} of the clips wait for a start"
-        yield "at zero", f"{24 - size.up_hours:.1f} h a day; {cold}"
+        yield "at zero", f"{24 - size.up_hours:.1f} hours per day; {cold}"
     if size.worst_p95 is not None:
         yield f"p95, {_worst(size)}", seconds(size.worst_p95)
     if fleet.blast_radius:
-        yield from _blast(fleet.blast_radius, "clips")
+        yield from _blast(fleet.blast_radius, "clip")
 
 
 def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator[Row]:
@@ -57,11 +80,11 @@ def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator
     if size and arrivals:
         yield f"first token at p95, {_worst(size)}", seconds(arrivals.worst_first_token_ms_p95 / 1e3)
     if time and time.tokens:
-        yield "between tokens", interval(time.tokens.between_tokens_ms / 1e3, time.low, time.high)
+        yield "between tokens, mean", interval(time.tokens.between_tokens_ms / 1e3, time.low, time.high)
     if size and arrivals:
-        yield f"between tokens, {_worst(size)}", seconds(arrivals.worst_between_tokens_ms / 1e3)
+        yield f"between tokens, mean, {_worst(size)}", seconds(arrivals.worst_between_tokens_ms / 1e3)
     if fleet.blast_radius:
-        yield from _blast(fleet.blast_radius, "answers")
+        yield from _blast(fleet.blast_radius, "answer")
 
 
 def _with_spare(size: Fleet, machine: str) -> str:
@@ -76,13 +99,14 @@ def _worst(size: Fleet) -> str:
 def _blast(blast: BlastRadius, work: str) -> Iterator[Row]:
     during = ""
     if blast.latency_p95 == inf:
-        during = ", the others are overloaded"
+        during = "; the others are overloaded"
     elif blast.latency_p95 is not None:
-        during = f", p95 {seconds(blast.latency_p95)} meanwhile"
+        during = f"; p95 is {seconds(blast.latency_p95)} meanwhile"
     share = f"{blast.share_lost:.0%}" if blast.share_lost >= 0.01 else "less than 1%"
-    lost = f"{share} of the fleet for {seconds(blast.recovery_seconds)}{during}"
-    yield "one machine lost", f"{lost}; {work} that start again: {blast.interrupted}"
-    yield "zones", "two zones" if blast.zones > 1 else "one machine, so one zone: its loss stops the service"
+    verb = "starts" if blast.interrupted == 1 else "start"
+    lost = f"{share} of the fleet is missing for {seconds(blast.recovery_seconds)}{during}"
+    yield "if one machine is lost", f"{lost}; {counted(blast.interrupted, work)} {verb} again"
+    yield "zones", "two" if blast.zones > 1 else "one, for the single machine: its loss stops the service"
 
 
 def fleet_rows(fleet: FleetAnswer) -> Iterator[Row]:
@@ -102,20 +126,16 @@ def _video(fleet: VideoFleetAnswer) -> Iterator[Row]:
         yield from _size(fleet.size, "formulas: the fleet is too large for a queue")
     yield from _cold_starts(fleet.cold_start)
     yield from _isolation(fleet.isolation)
-    software, nvme = fleet.software, fleet.text_encoder_on_nvme
-    if software.min_cuda:
-        yield "minimum CUDA", software.min_cuda
-    if software.needs_open_modules:
-        yield "kernel modules", "open"
-    yield "video encoding on", software.encode_on
-    yield "text encoder on NVMe", f"{_worth(is_worth_it=nvme.is_worth_it)}: {nvme.reason}"
+    nvme = fleet.text_encoder_on_nvme
+    yield "video encoding on", fleet.software.encode_on
+    yield "text encoder on NVMe (not with Filmgate)", f"{_worth(is_worth_it=nvme.is_worth_it)}: {nvme.reason}"
 
 
 def _llm(fleet: LlmFleetAnswer) -> Iterator[Row]:
     yield "GPUs per replica", str(fleet.gpus_per_replica)
     if fleet.size and fleet.arrivals:
         yield from _size(fleet.size, "formulas: no limit on the first token")
-        yield from _arrivals(fleet.arrivals)
+        yield "sequences per replica", str(fleet.arrivals.sequences_per_replica)
     else:
         yield "replicas per instance", str(fleet.replicas_per_instance)
         yield "sequences per instance", str(fleet.sequences_per_instance)
@@ -139,19 +159,12 @@ def _size(size: Fleet, unsimulated: str) -> Iterator[Row]:
     yield "replicas that meet the target", str(size.needed_replicas)
     yield "warm replicas", str(size.warm_replicas)
     if size.machine_hours is not None:
-        hours = f"{size.machine_hours:.3g} h a day, all machines together"
-        yield "machine time", f"{hours}; one or more run {size.up_hours:.3g} h"
+        hours = f"{digits(size.machine_hours)} hours per day for all machines together"
+        yield "machine time", f"{hours}; at least one runs for {size.up_hours:.3g} hours"
         yield "clips that wait for a start", f"{size.cold_share:.0%}"
     yield "sized by", "simulation" if size.is_simulated else unsimulated
     if size.pools > 1:
         yield "tenants on separate hardware", str(size.pools)
-
-
-def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
-    yield "sequences per replica", str(arrivals.sequences_per_replica)
-    yield "first token at p50", seconds(arrivals.first_token_ms_p50 / 1e3)
-    yield "first token at p95", seconds(arrivals.first_token_ms_p95 / 1e3)
-    yield "first token at p99", seconds(arrivals.first_token_ms_p99 / 1e3)
 
 
 def _cold_starts(starts: Iterable[ColdStart]) -> Iterator[Row]:
@@ -169,15 +182,15 @@ def _cold_starts(starts: Iterable[ColdStart]) -> Iterator[Row]:
 def _isolation(levels: Iterable[Isolation]) -> Iterator[Row]:
     for level in levels:
         cost = level.usd_per_tenant_month
-        price = f", {usd(cost)} per tenant and month" if cost else ""
+        price = f"; {usd(cost)} per tenant per month" if cost else ""
         yield f"isolation: {level.level}", f"{'yes' if level.is_possible else 'no'}: {level.reason}{price}"
 
 
 def _utilisation(fleet: UtilisationAnswer) -> Iterator[Row]:
     yield "judgement", fleet.judgement
     yield "samples", count(fleet.samples)
-    yield "GPU utilisation, p50", f"{fleet.gpu_p50:.0%}"
-    yield "GPU utilisation, p95", f"{fleet.gpu_p95:.0%}"
+    yield "GPU utilization, p50", f"{fleet.gpu_p50:.0%}"
+    yield "GPU utilization, p95", f"{fleet.gpu_p95:.0%}"
     if fleet.memory_p99_bytes:
         yield "memory in use, p99", f"{gib(fleet.memory_p99_bytes)}, {fleet.memory_share:.0%} of the device"
     if fleet.sm_p95 is not None:

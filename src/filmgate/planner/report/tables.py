@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from filmgate.planner.answer import Answer, MemoryAnswer, Option, TimeAnswer, TokenTimes
+from filmgate.models.quality import FULL
+from filmgate.planner.answer import Answer, Kind, MemoryAnswer, Option, TimeAnswer, TokenTimes, Unit
 from filmgate.planner.fleet.answer import (
     Alternative,
     CostAnswer,
@@ -19,7 +20,7 @@ from filmgate.planner.report.rows import decision_rows, fleet_rows
 
 DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
-OPTIONS_TITLE = "Options, best first"
+OPTIONS_TITLES = ("Options, best first", "Video models that fit", "Language models that fit")
 REJECTED_TITLE = "Rejected"
 MAX_UNGROUPED = 6
 
@@ -40,7 +41,7 @@ def tables(answer: Answer) -> list[Table]:
     found = [
         Table(DECISION_TITLE, ("", ""), tuple(decision_rows(answer))),
         _alternatives(PLAN_B_TITLE, answer.plan_b),
-        _options(answer),
+        *_options(answer),
         _rejected(answer),
     ]
     if memory:
@@ -52,7 +53,7 @@ def tables(answer: Answer) -> list[Table]:
     if fleet:
         found.append(Table("Fleet", ("", ""), tuple(fleet_rows(fleet))))
     if cost:
-        found += [_cost(cost), _managed(cost, answer.unit), _by_volume(cost), _regions(cost)]
+        found += [_cost(cost), _managed(cost), _by_volume(cost), _regions(cost)]
     if isinstance(fleet, VideoFleetAnswer):
         others = _alternatives("Not with Filmgate", fleet.not_with_filmgate)
         found += [_deployment(_clip_deployment(fleet.deployment), fleet.software), others, WORKLOADS_TABLE]
@@ -96,23 +97,28 @@ def _deployment(rows: Iterable[tuple[str, str]], software: NodeSoftware) -> Tabl
 def _answer_deployment(fleet: LlmFleetAnswer) -> Iterator[tuple[str, str]]:
     yield "instance type", fleet.machine
     if fleet.size:
-        is_scheduled = fleet.size.warm_instances < fleet.size.instances
-        quiet = f", in the quiet hours {fleet.size.warm_instances}" if is_scheduled else ""
-        yield "machines", f"{fleet.size.instances}{quiet}"
+        yield "machines", _machines_by_hour(fleet.size.instances, fleet.size.warm_instances)
     yield "replicas per machine", str(fleet.replicas_per_instance)
     yield "vllm serve", fleet.engine_arguments
 
 
+def _machines_by_hour(machines: int, in_quiet_hours: int) -> str:
+    return f"{machines}, in the quiet hours {in_quiet_hours}" if in_quiet_hours < machines else str(machines)
+
+
 def _clip_deployment(deploy: Deployment) -> list[tuple[str, str]]:
+    machines = _machines_by_hour(deploy.machines, deploy.machines_in_quiet_hours)
     return [
         ("instance type", deploy.instance_type),
-        ("machines", f"{deploy.machines}, in the quiet hours {deploy.machines_in_quiet_hours}"),
+        ("machines", f"0 to {deploy.machines}" if deploy.is_scaled_to_zero else machines),
         ("workers per machine", str(deploy.workers_per_machine)),
         ("zones", str(deploy.zones)),
+        *([("worker entries, one per tenant", str(deploy.pools))] if deploy.pools > 1 else []),
         ("model", deploy.model),
         ("pipeline.offload", deploy.offload),
         ("pipeline.compile", deploy.compile),
         ("pipeline.dtype", deploy.dtype),
+        ("pipeline.weights", deploy.weights),
         *_chart_rows(deploy),
         ("all values as a file", "filmgate deploy values --plan plan.json --model-name NAME"),
     ]
@@ -126,6 +132,7 @@ def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
     yield "workers.NAME.minReplicas", str(chart.min_replicas)
     yield "workers.NAME.maxReplicas", str(chart.max_replicas)
     if chart.spot_replicas:
+        yield "workers.NAME-spot.minReplicas", str(chart.min_spot_replicas)
         yield "workers.NAME-spot.maxReplicas", str(chart.spot_replicas)
     if chart.replicas_while_active:
         yield "workers.NAME.scaling.replicasWhileActive", str(chart.replicas_while_active)
@@ -136,44 +143,51 @@ def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
     yield "workers.NAME.drainSeconds", str(chart.drain_seconds)
     if chart.min_replicas == 0:
         yield "settings.admission.scale_from_zero", "NAME"
+    if deploy.default_quality != FULL:
+        yield "settings.admission.default_quality", deploy.default_quality
     if deploy.slo_seconds:
         yield "settings.admission.slo_seconds", f"{deploy.slo_seconds:g}"
 
 
-def _options(answer: Answer) -> Table:
-    """One row per GPU where there are many machines: its cheapest one, with the others named beside it."""
-    is_llm = answer.unit == "million tokens"
-    header = (
-        "#",
-        "machine",
-        "GPUs",
-        "fleet",
-        "between tokens" if is_llm else "time",
-        "first token" if is_llm else "p95",
-        "busy",
-        "$/h",
-        f"$/{answer.unit}",
-        "memory per GPU",
-        "also",
-    )
-    groups = _grouped(answer.options)
-    rows = tuple(
-        (
-            str(o.rank),
-            o.name,
-            f"{o.gpus_per_replica} x {o.gpu}",
-            _machines(o),
-            interval(o.seconds, o.low, o.high) if o.seconds else "-",
-            seconds(o.latency_p95) if o.latency_p95 else "-",
-            f"{o.utilisation:.0%}",
-            usd(o.usd_per_hour),
-            usd(o.usd_per_unit),
-            f"{gib(o.peak_bytes)}, {o.placement}" if o.peak_bytes else "-",
-            ", ".join(f"{other.name} {usd(other.usd_per_unit)}" for other in others) or "-",
-        )
-        for o, *others in groups
-    )
-    return Table(OPTIONS_TITLE, header, rows)
+def _options(answer: Answer) -> Iterator[Table]:
+    """The machines, or for `plan fit` the models. Columns without a value are left out."""
+    machines, clips, answers = OPTIONS_TITLES
+    if answer.kind is not Kind.FIT:
+        hidden = {"fleet"} if answer.kind is Kind.RIGHTSIZE else set()
+        rows = [_option_cells(first, "machine", others) for first, *others in _grouped(answer.options)]
+        yield _table_of_cells(machines, rows, hidden)
+        return
+    hidden = {"GPUs", "fleet", "busy", "$/h"}
+    for title, unit in ((clips, Unit.CLIP), (answers, Unit.TOKENS)):
+        rows = [_option_cells(option, "model") for option in answer.options if option.unit is unit]
+        yield _table_of_cells(title, rows, hidden | ({"p95"} if unit is Unit.CLIP else set()))
+
+
+def _option_cells(option: Option, what: str, others: Sequence[Option] = ()) -> dict[str, str]:
+    """The cells of an option by column, with the other machines that have the same GPU."""
+    is_llm = option.unit is Unit.TOKENS
+    return {
+        "#": str(option.rank),
+        what: option.name,
+        "GPUs": f"{option.gpus_per_replica} x {option.gpu}",
+        "fleet": _machines(option),
+        "between tokens" if is_llm else "time": (
+            interval(option.seconds, option.low, option.high) if option.seconds else "-"
+        ),
+        "first token" if is_llm else "p95": seconds(option.latency_p95) if option.latency_p95 else "-",
+        "busy": f"{option.utilisation:.0%}",
+        "$/h": usd(option.usd_per_hour),
+        f"$/{option.unit or ''}": usd(option.usd_per_unit),
+        "memory per GPU": f"{gib(option.peak_bytes)}, {option.placement}" if option.peak_bytes else "-",
+        "note": option.note or "-",
+        "also": ", ".join(f"{o.name} {usd(o.usd_per_unit or o.usd_per_hour)}" for o in others) or "-",
+    }
+
+
+def _table_of_cells(title: str, rows: Sequence[dict[str, str]], hidden: set[str]) -> Table:
+    columns = list(rows[0]) if rows else []
+    shown = tuple(c for c in columns if c not in hidden and any(row[c] != "-" for row in rows))
+    return Table(title, shown, tuple(tuple(row[column] for column in shown) for row in rows))
 
 
 def _machines(option: Option) -> str:
@@ -252,17 +266,21 @@ def _cost(cost: CostAnswer) -> Table:
     ]
     rows += [
         (
-            f"all of it: {way.name}",
+            f"whole fleet: {way.name}",
             way.note if way.usd_per_month is None else f"{usd(way.usd_per_month)} per month; {way.note}",
         )
-        for way in cost.ways_to_buy
+        for way in cost.purchase_options
     ]
-    rows += [("before you sign", warning) for warning in cost.warnings]
+    rows += [("before you commit", warning) for warning in cost.warnings]
     rows += [
-        (f"with {lever.name}", f"saves {lever.saving:.0%}" + (f"; {lever.note}" if lever.note else ""))
+        (f"with {lever.name}", "; ".join(text for text in (_saved(lever.saving), lever.note) if text))
         for lever in cost.levers
     ]
     return Table("Cost", ("", ""), tuple(rows))
+
+
+def _saved(share: float) -> str:
+    return f"saves {share:.0%}" if share >= 0.005 else "saves nothing"
 
 
 def _prices(cost: CostAnswer) -> tuple[tuple[str, float | None], ...]:
@@ -278,11 +296,11 @@ def _prices(cost: CostAnswer) -> tuple[tuple[str, float | None], ...]:
     )
 
 
-def _managed(cost: CostAnswer, unit: str) -> Table:
-    rows = []
+def _managed(cost: CostAnswer) -> Table:
+    rows, unit = [], Unit.CLIP
     for quote in cost.managed:
         if isinstance(quote, TokenQuote):
-            state, price = "active", quote.usd_per_million_output_with_prompts
+            unit, state, price = Unit.TOKENS, "active", quote.usd_per_million_output_with_prompts
             volume, work = quote.break_even_tokens_per_day, "tokens"
         else:
             state, price = quote.state, quote.usd_per_clip
@@ -294,7 +312,7 @@ def _managed(cost: CostAnswer, unit: str) -> Table:
         else:
             crossing = f"{count(volume)} {work} per day"
         rows.append((quote.name, state, usd(price), crossing, quote.note))
-    header = ("API", "state", f"$/{unit}", "own fleet is cheaper from", "note")
+    header = ("API", "state", f"$/{unit}", "your own fleet is cheaper from", "note")
     return Table("Managed APIs", header, tuple(rows))
 
 
@@ -314,7 +332,7 @@ def _regions(cost: CostAnswer) -> Table:
             "yes" if row.is_allowed else "no: outside the residency",
             usd(row.usd_per_hour),
             usd(row.usd_per_month),
-            f"{usd(row.spot_min)} to {usd(row.spot_max)}",
+            f"{usd(row.spot_min)} to {usd(row.spot_max)}" if row.spot_min is not None else "-",
         )
         for row in cost.regions
     )

@@ -6,26 +6,36 @@ from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
+from filmgate.jobs import Stage
 from filmgate.models.quality import FULL
 from filmgate.planner.answer import (
     Answer,
+    Kind,
     MemoryAnswer,
     MemoryLever,
     Option,
     Rejected,
     StageAnswer,
     TimeAnswer,
+    Unit,
     dated_source,
 )
-from filmgate.planner.fleet.answer import ClipQuote
-from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY
+from filmgate.planner.fleet.answer import ClipQuote, cheapest
 from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.fleet.sizing import MAX_UTILISATION
 from filmgate.planner.fleet.starts import START_ASSUMPTIONS
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.intervals import video_spread, widening
-from filmgate.planner.machines import check_residency, machines_for, unpriced_region
+from filmgate.planner.machines import (
+    check_residency,
+    machine_sources,
+    machines_for,
+    prices_of,
+    unpriced_region,
+)
+from filmgate.planner.report.numbers import digits, usd
 from filmgate.planner.video.candidates import Candidate, confirmed_candidate, decide, evaluate
-from filmgate.planner.video.cost import cheapest, cost_answer, quote_managed, video_plots
+from filmgate.planner.video.cost import cost_answer, quote_managed, video_plots
 from filmgate.planner.video.fleet import video_fleet
 from filmgate.planner.video.memory import budget, placement_changes
 from filmgate.planner.video.plan_b import not_with_filmgate, plan_b
@@ -39,24 +49,31 @@ ASSUMPTIONS = (
     "business traffic arrives within 10 hours, and its busiest hour has 1.5 times the average rate",
     "bursty traffic arrives in batches of 4 on average",
     f"a fleet is at most {MAX_UTILISATION:.0%} busy in the busiest hour, at the upper end of the interval",
-    f"a spot machine is interrupted {INTERRUPTIONS_PER_DAY:g} time a day (no rate is published per type)",
 )
+
+TENANCY = {
+    Tenancy.SHARED: "on shared GPUs",
+    Tenancy.GPU: "on separate GPUs",
+    Tenancy.INSTANCE: "on separate instances",
+}
 
 
 def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
-    candidates, rejected = _ranked(question, catalog, calibration)
+    candidates, rejected = ranked(question, catalog, calibration)
     candidates = [confirmed_candidate(one) if i == 0 else one for i, one in enumerate(candidates)]
     blocked = question.not_with_filmgate()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
+    interrupted = f"spot machines are interrupted at a rate of {question.interruptions_per_day:g} per day"
+    assumptions = (*ASSUMPTIONS, f"{interrupted} (no rate is published per instance type)")
     answer = Answer(
         question=describe(question),
-        unit="clip",
+        kind=Kind.VIDEO,
         verdict="",
         is_possible=bool(candidates) and not blocked,
         options=tuple(video_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, catalog, calibration, candidates),
-        assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
+        assumptions=(*assumptions, unpriced.rstrip(".")) if unpriced else assumptions,
     )
     if not candidates:
         return replace(answer, verdict=impossible_video(question, catalog, calibration, rejected))
@@ -74,39 +91,36 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
         time=_time(best, calibration),
         fleet=video_fleet(best, choice, others),
         cost=cost_answer(best, catalog, calibration, quotes),
-        plan_b=plan_b(candidates, quotes, catalog, calibration),
+        plan_b=plan_b(candidates, choice, quotes, catalog, calibration),
         plots=video_plots(best, quotes),
     )
 
 
-def video_usd_per_day(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> float | None:
-    """The cost of the answer alone, which is much faster; None if there is no answer or no price."""
-    candidates, _ = _ranked(question, catalog, calibration)
-    is_possible = candidates and not question.not_with_filmgate()
-    return candidates[0].bill.usd_per_day if is_possible and candidates[0].bill else None
-
-
-def _ranked(
+def ranked(
     question: VideoQuestion, catalog: Catalog, calibration: Calibration
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     """The candidates, cheapest first, and the rejections."""
     elsewhere = check_residency(catalog, question.region, question.residency)
     machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
     outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
-    candidates = decide([o for o in outcomes if isinstance(o, Candidate)])
-    return candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    candidates, too_many = decide([o for o in outcomes if isinstance(o, Candidate)])
+    rejected = [o for o in outcomes if isinstance(o, Rejected)]
+    return candidates, (*elsewhere, *rejected, *too_many, *unusable)
 
 
 def _choose(best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
     """The managed API where it is cheaper than the best fleet, otherwise the way that fleet runs."""
-    own, rival = best.usd_per_clip, cheapest(quotes)
+    own, rival = best.usd_per_unit, cheapest(quotes)
     reasons = []
     if own is not None and rival is not None:
         reasons.append(
-            f"a clip costs ${own:.3g} on your own fleet and ${rival.usd_per_clip:.2f} at a managed API"
+            f"a clip costs {usd(own)} on your own fleet and {usd(rival.usd_per_clip)} at a managed API"
         )
         if rival.usd_per_clip < own:
             return Choice(Pattern.MANAGED, tuple(reasons))
+    if best.fleet is None:
+        reasons.append("no volume is given, so the cost is that of a machine that is always busy")
+        return Choice(Pattern.WARM, tuple(reasons))
     why = {
         Pattern.WARM: "clips arrive all day, so every machine runs all day",
         Pattern.SCHEDULED: "no clips arrive outside the busy hours, so most machines are stopped then",
@@ -120,11 +134,13 @@ def _why_scaled(best: Candidate) -> str:
     fleet = best.fleet
     if fleet is None or fleet.machine_hours is None:
         return ""
-    quiet = (
-        f"{fleet.machine_hours / 24:.1f} machines run on average, none for {24 - fleet.up_hours:.1f} h a day"
+    at_zero = 24 - fleet.up_hours
+    none = f", and none for {at_zero:.1f} hours per day" if at_zero >= 0.05 else ""
+    in_time = ", and these also meet the SLO" if best.question.slo_seconds is not None else ""
+    return (
+        f"{digits(fleet.machine_hours / 24)} machines run on average{none}; {fleet.cold_share:.0%} of the "
+        f"clips wait for a start{in_time}"
     )
-    cold = f"{fleet.cold_share:.0%} of the clips wait for a start"
-    return f"{quiet}; {cold}, and even those are within the target"
 
 
 def describe(question: VideoQuestion) -> str:
@@ -133,14 +149,14 @@ def describe(question: VideoQuestion) -> str:
     parts = [f"{question.model.name}, {clip.size}, {length}, {clip.steps} steps"]
     if clip.quality != FULL:
         parts.append(f"quality {clip.quality}")
-    if question.arrivals:
-        parts.append(f"{len(question.arrivals)} recorded arrivals")
-    elif question.clips_per_day is not None:
-        parts.append(f"{question.clips_per_day:g} clips per day, {question.shape}")
+    if (traffic := question.traffic) is not None and traffic.given:
+        parts.append(f"{len(traffic.given)} recorded arrivals")
+    elif traffic is not None:
+        parts.append(f"{digits(traffic.per_day)} clips per day, {traffic.shape}")
     if question.slo_seconds is not None:
         parts.append(f"p95 within {question.slo_seconds:g} s")
     if question.tenants > 1:
-        parts.append(f"{question.tenants} tenants, {question.tenancy} hardware")
+        parts.append(f"{question.tenants} tenants {TENANCY[question.tenancy]}")
     if question.residency:
         parts.append(f"data stays in {question.residency.upper()}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
@@ -155,29 +171,30 @@ def _memory(best: Candidate, calibration: Calibration) -> MemoryAnswer:
         peak_stage=found.peak_stage,
         capacity_bytes=float(best.machine.gpu.memory_bytes),
         safety_factor=found.safety_factor,
-        placement=best.split.fit.name,
         levers=tuple(_memory_levers(best, calibration)),
     )
 
 
 def _memory_levers(best: Candidate, calibration: Calibration) -> list[MemoryLever]:
-    """Each change with the time it adds. fp8 also changes the arithmetic; the cost levers show its time."""
+    """Each change with the time it adds, where that is known."""
     question, model, clip = best.question, best.question.model, best.question.clip
     base = replace(best.split.fit.placement, offload="none", is_tiled=False)
-    whole = budget(model, clip, base, question.safety_factor).peak_bytes
     before = machine_time(question, best.machine, best.split.gpus, base, calibration)
     found = []
     for change in placement_changes(model, clip, base, question.safety_factor):
         added = None
-        if "fp8" not in (change.placement.weights, change.placement.text_weights):
+        if change.placement.weights == base.weights and change.placement.text_weights == base.text_weights:
             after = machine_time(question, best.machine, best.split.gpus, change.placement, calibration)
             added = after.seconds - before.seconds
-        peak = change.memory.peak_bytes
-        found.append(MemoryLever(change.name, peak, change.memory.peak_stage, whole - peak, added))
+        found.append(MemoryLever(change.name, change.memory.peak_bytes, change.memory.peak_stage, added))
     masks = model.denoiser.mask_bytes_per_token_pair * token_count(model, clip) ** 2
     if masks:
         name = "native attention backend, which builds masks; use a flash or varlen backend instead"
-        found.append(MemoryLever(name, whole + masks, "denoise", -masks, None))
+        plain = budget(model, clip, base, question.safety_factor)
+        peak = max(
+            (plain.peak_bytes, plain.peak_stage), (plain.stage_bytes(Stage.DENOISE) + masks, Stage.DENOISE)
+        )
+        found.append(MemoryLever(name, *peak, None))
     return found
 
 
@@ -205,6 +222,7 @@ def video_option(candidate: Candidate, rank: int) -> Option:
     return Option(
         rank=rank,
         name=candidate.machine.name,
+        unit=Unit.CLIP,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=split.gpus,
         replicas=fleet.replicas if fleet else 1,
@@ -216,7 +234,7 @@ def video_option(candidate: Candidate, rank: int) -> Option:
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,
         usd_per_day=candidate.bill.usd_per_day if candidate.bill else None,
-        usd_per_unit=candidate.usd_per_clip,
+        usd_per_unit=candidate.usd_per_unit,
         placement=split.fit.name,
         peak_bytes=split.fit.memory.peak_bytes,
         is_scaled_to_zero=fleet is not None and fleet.is_scaled,
@@ -231,12 +249,12 @@ def _sources(
     found = [
         dated_source("model", model.id, model.source, model.as_of),
         dated_source("decoder", vae.id, f"{vae.source}; {vae.traffic_source}", vae.as_of),
-        f"operator traffic: {model.denoiser.traffic_source}",
+        dated_source("operator traffic of", model.id, model.denoiser.traffic_source, model.as_of),
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
     if (fast := vae.fast) is not None:
         found.append(dated_source("fast decoder of", vae.id, fast.source, fast.as_of))
-    for candidate in candidates[:3]:
-        found += candidate.machine.sources()
+    machines, _ = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    found += machine_sources(machines, prices_of(candidates[0].machine, catalog) if candidates else ())
     found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.video_apis.values()]
     return tuple(dict.fromkeys(found))

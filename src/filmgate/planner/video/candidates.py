@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
+from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
 from filmgate.planner.fleet.money import Bill, Order
 from filmgate.planner.fleet.pattern import Pattern
@@ -18,9 +19,11 @@ from filmgate.planner.fleet.scaled import (
 from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
 from filmgate.planner.fleet.starts import ColdStart, Start, Startup, cold_starts
 from filmgate.planner.fleet.tenancy import Tenancy
+from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.machines import Machine
+from filmgate.planner.report.numbers import digits
 from filmgate.planner.video.clip_time import tries_fast_decoder
-from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, weight_bytes
+from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, stored_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
 
@@ -45,19 +48,18 @@ class Candidate:
         return self.split.seconds
 
     @property
-    def usd_per_busy_clip(self) -> float | None:
-        """The cost of a clip on a machine that is always busy."""
-        hourly = self.machine.usd_per_hour
+    def usd_per_unit(self) -> float | None:
+        """The cost of a clip: that of the bill, or that on a machine that is always busy."""
+        traffic, hourly = self.question.traffic, self.machine.usd_per_hour
+        if self.bill and traffic:
+            return self.bill.usd_per_unit(traffic.per_day)
         if hourly is None:
             return None
         return hourly / 3600 * self.seconds * self.split.gpus / self.machine.gpus
 
     @property
-    def usd_per_clip(self) -> float | None:
-        traffic = self.question.traffic
-        if self.bill and traffic:
-            return self.bill.usd_per_unit(traffic.per_day)
-        return self.usd_per_busy_clip
+    def usd_per_month(self) -> float | None:
+        return self.bill.usd_per_month if self.bill else None
 
     @property
     def demand(self) -> Demand:
@@ -83,7 +85,7 @@ class Candidate:
         question, gpu = self.question, self.machine.gpu
         software = question.software(self.split.fit.placement.offload)
         startup = Startup(
-            weight_bytes(question.model, question.precision),
+            stored_bytes(question.model),
             is_compiled=software.mode == "compiled",
             has_fast_decoder=tries_fast_decoder(question.model, gpu, software),
         )
@@ -100,6 +102,10 @@ class Candidate:
         if self.fleet is None or price is None or price.on_demand is None:
             return None
         return Order(self.fleet, self.demand.traffic, price, self.seconds, self.start.new_machine)
+
+    def at(self, price: Price) -> "Candidate":
+        """The same fleet at the price of another region."""
+        return replace(self, machine=replace(self.machine, price=price)).priced()
 
     def priced(self) -> "Candidate":
         """With the bill of its fleet."""
@@ -121,27 +127,31 @@ def evaluate(question: VideoQuestion, machine: Machine, calibration: Calibration
     candidates = [size(Candidate(question, machine, split), is_simulated=False) for split in quick]
     sized = [c for c in candidates if c.fleet is not None or traffic is None]
     if not sized:
-        volume = traffic.per_day if traffic else 0.0
-        reason = f"{volume:g} clips per day need more than {MAX_SERVERS} replicas"
-        return Rejected(machine.name, reason, volume, None, "clips/day")
-    return min(sized, key=lambda c: (c.usd_per_clip or 0.0, c.seconds))
+        return _too_many(candidates[0])
+    return min(sized, key=lambda c: (c.usd_per_unit or 0.0, c.seconds))
 
 
-def decide(candidates: list[Candidate]) -> list[Candidate]:
-    """The candidates, cheapest first. Every one that could be the cheapest is sized by simulation."""
+def decide(candidates: list[Candidate]) -> tuple[list[Candidate], list[Rejected]]:
+    """The candidates, cheapest first, and the rejections of those that the simulation finds too small.
+
+    Every candidate that could be the cheapest is sized by simulation.
+    """
     found: list[Candidate] = []
+    rejected: list[Rejected] = []
     best = math.inf
     for candidate in rank(candidates):
-        screen, fleet = candidate.usd_per_clip, candidate.fleet
+        screen, fleet = candidate.usd_per_unit, candidate.fleet
         error = SCALED_ERROR if fleet and fleet.is_scaled else SCREEN_ERROR
         if fleet is None or (screen is not None and screen * (1 - error) > best):
             found.append(candidate)
             continue
         exact = size(candidate, is_simulated=True)
-        if exact.fleet is not None:
-            found.append(exact)
-            best = min(best, exact.usd_per_clip or math.inf)
-    return rank(found)
+        if exact.fleet is None:
+            rejected.append(_too_many(candidate))
+            continue
+        found.append(exact)
+        best = min(best, exact.usd_per_unit or math.inf)
+    return rank(found), rejected
 
 
 def confirmed_candidate(one: Candidate) -> Candidate:
@@ -155,7 +165,7 @@ def confirmed_candidate(one: Candidate) -> Candidate:
 
 def rank(candidates: list[Candidate]) -> list[Candidate]:
     """Cheapest clip first. Machines without a price come last, fastest first."""
-    return sorted(candidates, key=lambda c: (c.usd_per_clip or math.inf, c.seconds))
+    return sorted(candidates, key=lambda c: (c.usd_per_unit or math.inf, c.seconds))
 
 
 def size(one: Candidate, *, is_simulated: bool) -> Candidate:
@@ -200,18 +210,26 @@ def _cheaper(warm: Candidate, scaled: Candidate) -> Candidate:
 
 def daily_cost(candidate: Candidate, clips_per_day: float) -> float | None:
     """USD per day of the same machine and split at another volume, sized by formulas."""
-    again = replace(candidate.question, clips_per_day=clips_per_day, arrivals=())
+    traffic = candidate.question.traffic
+    again = replace(candidate.question, traffic=traffic_of(clips_per_day, traffic.shape if traffic else None))
     sized = size(replace(candidate, question=again), is_simulated=False)
     return sized.bill.usd_per_day if sized.bill else None
 
 
 def _too_slow(machine: Machine, runnable: list[Split], splits: list[Split], slo: float) -> Rejected:
     best = min(runnable, key=lambda split: split.high)
-    reason = f"a clip takes {best.seconds:.0f} s, up to {best.high:.0f} s, and the SLO is {slo:g} s"
+    reason = f"a clip takes {digits(best.seconds)} s, up to {digits(best.high)} s; the SLO is {slo:g} s"
     quicker = next((s for s in splits if s.high <= slo), None)
     if quicker:
-        reason += f"; {quicker.gpus} GPUs would take {quicker.seconds:.0f} s, which Filmgate does not run"
+        split = f"on {quicker.gpus} GPUs it would take {digits(quicker.seconds)} s"
+        reason += f"; {split}, but Filmgate renders a clip on one GPU"
     return Rejected(machine.name, reason, best.high, slo, "s")
+
+
+def _too_many(one: Candidate) -> Rejected:
+    volume = one.demand.traffic.per_day
+    reason = f"{volume:,.0f} clips per day need more than {MAX_SERVERS} replicas"
+    return Rejected(one.machine.name, reason, volume, None, "clips/day")
 
 
 def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
@@ -225,10 +243,10 @@ def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
         host = offloaded_bytes(model, smallest) * machine.gpus / GIB
         ram = machine.instance.ram_gib
         free = ram - HOST_RESERVE_GIB
-        reason = f"offloading needs {host:.0f} GiB of host memory, {free:g} of {ram:g} GiB are free for it"
-        return Rejected(machine.name, reason, host, ram, "GiB")
+        reason = f"offloading needs {host:.0f} GiB of host memory; {free:g} of {ram:g} GiB are free"
+        return Rejected(machine.name, reason, host, free, "GiB")
     stage = fit.memory.peak_stage if fit else "denoise"
     margin = f" after a margin of {question.budget_margin:g}" if question.budget_margin > 1 else ""
     held = f"{machine.gpu.name} has {have / GIB:.1f} GiB{margin}"
-    reason = f"{stage} needs {need / GIB:.1f} GiB per GPU even offloaded and tiled, {held}"
+    reason = f"{stage} needs {need / GIB:.1f} GiB per GPU even offloaded and tiled; {held}"
     return Rejected(machine.name, reason, need / GIB, have / GIB, "GiB")

@@ -43,10 +43,10 @@ class ClipShape:
 
 
 def size_limits(model: VideoModel) -> SizeLimits:
-    """The catalog states the multiple; the upper limits are those of the planner."""
+    """The catalog states the multiple; the planner has its own upper limits."""
     default = Size(model.defaults.width, model.defaults.height)
     multiple = model.size_multiple
-    return SizeLimits(default, multiple, min_side=multiple, max_side=MAX_SIDE, max_pixels=MAX_PIXELS)
+    return SizeLimits(default, multiple, multiple, MAX_SIDE, MAX_PIXELS, is_fixed=model.is_fixed_shape)
 
 
 def frame_limits(model: VideoModel, size: Size) -> FrameLimits:
@@ -75,7 +75,7 @@ def clip_for(  # noqa: PLR0913 - one argument per property of a clip
         raise UnsupportedValue(
             f"there is no level {quality[:20]!r}; use {', '.join(LEVEL_NAMES)}", option="quality"
         )
-    checked_size = _check_size(model, size)
+    checked_size = size_limits(model).check(model.id, size)
     checked_fps = Range(float(defaults.fps), 1.0, MAX_FPS).check("fps", fps)
     return ClipShape(
         size=checked_size,
@@ -85,13 +85,6 @@ def clip_for(  # noqa: PLR0913 - one argument per property of a clip
         forwards_per_step=defaults.forwards_per_step,
         quality=quality,
     )
-
-
-def _check_size(model: VideoModel, size: Size | None) -> Size:
-    limits = size_limits(model)
-    if model.is_fixed_shape and size not in (None, limits.default):
-        raise UnsupportedValue(f"{model.id} renders {limits.default} only", option="size")
-    return limits.check(model.id, size)
 
 
 def _check_length(

@@ -2,13 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.managed import VideoApi
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import ClipQuote, CostAnswer, CostLever, VolumeCost
-from filmgate.planner.fleet.money import DAYS_PER_MONTH, break_even, warnings, ways_to_buy
+from filmgate.planner.fleet.money import (
+    DAYS_PER_MONTH,
+    DailyCost,
+    break_even,
+    exact_at,
+    purchase_options,
+    warnings,
+)
 from filmgate.planner.fleet.queueing import wait_percentile
 from filmgate.planner.machines import jurisdiction_of, prices_by_region
 from filmgate.planner.video.candidates import Candidate, daily_cost
@@ -16,15 +24,14 @@ from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import machine_time
 
 VOLUME_FACTORS = (1, 2, 10)
-VOLUME_ROUNDING = 1e-9
 
 
 def cost_answer(
     best: Candidate, catalog: Catalog, calibration: Calibration, quotes: Sequence[ClipQuote]
 ) -> CostAnswer:
-    question, order, bill, price = best.question, best.order, best.bill, best.machine.price
-    per_clip = best.usd_per_clip
-    monthly_hours = bill.instance_hours * DAYS_PER_MONTH if bill else None
+    question, order, bill = best.question, best.order, best.bill
+    per_clip = best.usd_per_unit
+    monthly_hours = order.on_demand().instance_hours * DAYS_PER_MONTH if order else None
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=best.machine.usd_per_hour,
@@ -32,7 +39,6 @@ def cost_answer(
         levers=tuple(_levers(best, calibration)),
         regions=prices_by_region(best.machine, catalog, question.residency, monthly_hours),
         usd_per_clip=per_clip,
-        usd_per_busy_clip=best.usd_per_busy_clip,
         usd_per_second_of_video=per_clip / question.clip.seconds if per_clip is not None else None,
         usd_per_day=bill.usd_per_day if bill else None,
         usd_per_month=bill.usd_per_month if bill else None,
@@ -40,9 +46,8 @@ def cost_answer(
         warm_usd_per_day=bill.warm_usd_per_day if bill else None,
         by_volume=tuple(_by_volume(best)) if bill else (),
         purchase=bill.purchases if bill else (),
-        ways_to_buy=ways_to_buy(order, question.terms) if order else (),
+        purchase_options=purchase_options(order, question.terms) if order else (),
         warnings=warnings(order, question.terms) if order else (),
-        spot_range=(price.spot_min, price.spot_max) if best.fleet and price else None,
     )
 
 
@@ -51,7 +56,7 @@ def _levers(best: Candidate, calibration: Calibration) -> list[CostLever]:
     question, before = best.question, best.seconds
     changes = []
     if question.precision == "bf16" and best.machine.gpu.fp8_tflops:
-        note = "not with Filmgate: the runtime has no quantised weights"
+        note = "not with Filmgate: it stores weights in 8 bits (pipeline.weights), but computes in bf16"
         changes.append(("denoiser in fp8", replace(question, precision="fp8"), note))
     if question.software().mode == "eager":
         note = "set pipeline.compile to on; not measured for this model"
@@ -70,14 +75,13 @@ def _levers(best: Candidate, calibration: Calibration) -> list[CostLever]:
 
 
 def _by_volume(best: Candidate) -> list[VolumeCost]:
-    traffic = best.question.traffic
+    traffic, cost_at = best.question.traffic, daily_cost_of(best)
     volume = traffic.per_day if traffic else 0.0
     rows = []
     for factor in VOLUME_FACTORS:
-        cost = _cost_at(best, volume * factor)
+        cost = cost_at(volume * factor)
         per_clip = cost / (volume * factor) if cost and volume else None
-        per_month = cost * DAYS_PER_MONTH if cost is not None else None
-        rows.append(VolumeCost(factor, volume * factor, cost, per_month, per_clip))
+        rows.append(VolumeCost(factor, volume * factor, cost, per_clip))
     return rows
 
 
@@ -88,7 +92,8 @@ def video_plots(best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
         return Plots()
     volume = max(traffic.per_day, 1.0)
     volumes = [volume * 10 ** (i / 16 - 1.25) for i in range(41)]
-    own = tuple((v, cost / v) for v in volumes if (cost := _cost_at(best, v)) is not None)
+    cost_at = daily_cost_of(best)
+    own = tuple((v, cost / v) for v in volumes if (cost := cost_at(v)) is not None)
     lines = [Curve(f"own fleet, {best.machine.name}", own)]
     crossings = []
     for quote in quotes:
@@ -107,32 +112,36 @@ def video_plots(best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
     )
 
 
-def _cost_at(best: Candidate, clips_per_day: float) -> float | None:
-    """USD per day: the bill at the requested volume, an estimate by formulas at others.
+def daily_cost_of(best: Candidate) -> DailyCost:
+    """USD per day by clips per day: the bill at the requested volume, an estimate by formulas at others.
 
     The estimate of a fleet that scales is multiplied by what the simulation says at the requested volume.
     """
-    traffic = best.question.traffic
-    if best.bill and traffic and abs(clips_per_day - traffic.per_day) < VOLUME_ROUNDING * clips_per_day:
-        return best.bill.usd_per_day
-    estimate = daily_cost(best, clips_per_day)
-    if estimate is None or best.bill is None or traffic is None or not (best.fleet and best.fleet.is_scaled):
-        return estimate
-    here = daily_cost(best, traffic.per_day)
-    return estimate * best.bill.usd_per_day / here if here else estimate
+    traffic, bill = best.question.traffic, best.bill
+    if traffic is None or bill is None:
+        return cache(lambda clips: daily_cost(best, clips))
+    here = daily_cost(best, traffic.per_day) if best.fleet and best.fleet.is_scaled else None
+    factor = bill.usd_per_day / here if here else 1.0
+
+    def estimate(clips: float) -> float | None:
+        usd = daily_cost(best, clips)
+        return usd * factor if usd is not None else None
+
+    return exact_at(traffic.per_day, bill.usd_per_day, estimate)
 
 
 def _latency_curves(best: Candidate) -> tuple[Curve, ...]:
     traffic, fleet = best.question.traffic, best.fleet
     if traffic is None or fleet is None or fleet.is_scaled:
         return ()
-    curves = []
+    curves, replicas = [], fleet.replicas // fleet.pools  # each tenant on separate hardware has its own queue
     for name, share in (("p95", 0.95), ("p99", 0.99)):
         points = []
         for i in range(1, 39):
             load = i / 40
-            rate = load * fleet.replicas / best.seconds
-            wait = wait_percentile(rate, best.seconds, fleet.replicas, share, traffic.batch)
+            wait = wait_percentile(
+                load * replicas / best.seconds, best.seconds, replicas, share, traffic.batch
+            )
             points.append((load, best.seconds + wait))
         curves.append(Curve(name, tuple(points)))
     return tuple(curves)
@@ -140,14 +149,13 @@ def _latency_curves(best: Candidate) -> tuple[Curve, ...]:
 
 def quote_managed(question: VideoQuestion, catalog: Catalog, best: Candidate | None) -> list[ClipQuote]:
     """Every API in the catalog. Retired ones are included because older advice compares with them."""
-    return [_quote(question, catalog, api, best) for api in catalog.video_apis.values()]
+    cost = daily_cost_of(best) if best and best.machine.price else None
+    return [_quote(question, catalog, api, cost) for api in catalog.video_apis.values()]
 
 
-def _quote(question: VideoQuestion, catalog: Catalog, api: VideoApi, best: Candidate | None) -> ClipQuote:
+def _quote(question: VideoQuestion, catalog: Catalog, api: VideoApi, cost: DailyCost | None) -> ClipQuote:
     usd = api.usd_per_clip(question.clip.seconds)
-    crossing = None
-    if best and best.machine.price:
-        crossing = break_even(lambda clips: daily_cost(best, clips), usd)
+    asked = question.traffic.per_day if question.traffic else None
     obstacle = _obstacle(question, catalog, api)
     return ClipQuote(
         id=api.id,
@@ -155,10 +163,8 @@ def _quote(question: VideoQuestion, catalog: Catalog, api: VideoApi, best: Candi
         state=api.state,
         is_available=api.is_available and obstacle is None,
         usd_per_clip=usd,
-        usd_per_second_of_video=api.usd_per_second,
-        break_even_clips_per_day=crossing,
+        break_even_clips_per_day=break_even(cost, usd, asked) if cost else None,
         typical_seconds=api.typical_seconds,
-        regions=api.regions,
         note="; ".join(text for text in (obstacle, api.note) if text),
     )
 
@@ -179,7 +185,3 @@ def _obstacle(question: VideoQuestion, catalog: Catalog, api: VideoApi) -> str |
     if slo is not None and (api.typical_seconds or 0.0) > slo:
         return f"takes {api.typical_seconds:g} s, the SLO is {slo:g} s"
     return None
-
-
-def cheapest(quotes: Sequence[ClipQuote]) -> ClipQuote | None:
-    return min((q for q in quotes if q.is_available), key=lambda q: q.usd_per_clip, default=None)

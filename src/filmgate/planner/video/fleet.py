@@ -19,7 +19,7 @@ from filmgate.planner.fleet.money import HOURS_PER_MONTH
 from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.fleet.sizing import worst_latency
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND
-from filmgate.planner.fleet.traffic import BUSINESS_HOURS, FIRST_BUSY_HOUR
+from filmgate.planner.fleet.traffic import BUSINESS_HOURS, FIRST_BUSY_HOUR, shape_name
 from filmgate.planner.video.candidates import Candidate
 from filmgate.planner.video.memory import offloaded_bytes
 
@@ -34,14 +34,14 @@ def video_fleet(best: Candidate, choice: Choice, others: tuple[Alternative, ...]
     levels = isolation_levels(gpu, machine.instance, peak, best.seconds, question.slo_seconds)
     if hourly is not None:
         per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus
-        levels = tuple(level.priced(per_gpu_month, question.tenants) for level in levels)
+        levels = tuple(level.priced(per_gpu_month) for level in levels)
     return VideoFleetAnswer(
         pattern=choice.pattern.value,
         reasons=choice.reasons,
         machine=machine.name,
         size=best.fleet,
         arrivals=(
-            ClipArrivals(question.shape.value, traffic.per_day, traffic.peak_rate * 3600)
+            ClipArrivals(shape_name(traffic), traffic.per_day, traffic.peak_rate * 3600)
             if best.fleet and traffic
             else None
         ),
@@ -64,7 +64,7 @@ def _blast_radius(best: Candidate) -> BlastRadius | None:
     during = None
     if fleet.is_scaled:  # simulated without the spare machines
         during = fleet.latency_p95 if fleet.spare_instances else None
-    elif left > 0 and not best.question.arrivals and fleet.pools == 1:
+    elif left > 0 and not best.demand.traffic.given and fleet.pools == 1:
         during = worst_latency(replace(best.demand, service_high=best.seconds), left)
     return BlastRadius.of(fleet, during, best.start.new_machine)
 
@@ -76,7 +76,7 @@ def _deployment(best: Candidate) -> Deployment:
     return Deployment(
         instance_type=best.machine.name,
         machines=instances,
-        machines_in_quiet_hours=fleet.warm_instances if fleet else 0,
+        machines_in_quiet_hours=fleet.warm_instances if fleet else instances,
         spare_machines=fleet.spare_instances if fleet else 0,
         workers_per_machine=best.machine.gpus // best.split.gpus,
         zones=min(2, instances),
@@ -85,6 +85,8 @@ def _deployment(best: Candidate) -> Deployment:
         offload=placement.offload,
         compile={"compiled": "on", "eager": "off"}[question.mode] if question.mode else "auto",
         dtype="bfloat16" if capability >= MIN_BF16_CAPABILITY else "float16",
+        weights="int8" if question.precision == "int8" else "full",
+        default_quality=question.clip.quality,
         is_tiled=placement.is_tiled,
         tenants=question.tenants,
         tenancy=question.tenancy.value,
@@ -95,23 +97,26 @@ def _deployment(best: Candidate) -> Deployment:
 
 
 def _chart(best: Candidate) -> ChartWorkers:
-    """The replicas of the chart. A drain finishes the running clip where that takes minutes, not hours."""
+    """The replicas of one pool. A drain finishes the running clip where that takes minutes, not hours."""
     fleet, per_machine = best.fleet, best.machine.gpus // best.split.gpus
-    replicas = fleet.replicas if fleet else 1
-    most = max(replicas, fleet.replicas_p99 or 0) if fleet else 1
+    pools = fleet.pools if fleet else 1
+    replicas = fleet.replicas // pools if fleet else 1
+    most = max(replicas, (fleet.replicas_p99 or 0) // pools) if fleet else 1
     parts = best.bill.purchases if best.bill else ()
-    spot = sum(part.instances for part in parts if part.how == "spot") * per_machine
+    spot = sum(part.instances for part in parts if part.how == "spot") * per_machine // pools
     spot = min(spot, replicas - 1)
     is_scaled = fleet is not None and fleet.is_scaled
     is_scheduled = best.pattern is Pattern.SCHEDULED
-    warm = min(fleet.warm_replicas, replicas - spot) if fleet else 1
-    spare = fleet.spare_instances // fleet.pools * per_machine if fleet else 0
+    always = fleet.warm_replicas // pools if fleet else 1
+    warm = min(always, replicas - spot)
+    spare = fleet.spare_instances // pools * per_machine if fleet else 0
     backlog = max(best.seconds, fleet.wait_p95) if fleet else best.seconds
     if fleet and fleet.is_scaled:
         backlog = fleet.waiting_per_replica * best.seconds
     return ChartWorkers(
         min_replicas=warm,
         max_replicas=most - spot,
+        min_spot_replicas=always - warm,
         spot_replicas=spot,
         replicas_while_active=min(1 + spare, most) if is_scaled else 0,
         scheduled_replicas=replicas - spot if is_scheduled else 0,

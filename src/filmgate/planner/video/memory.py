@@ -111,12 +111,11 @@ def decode_bytes(model: VideoModel, clip: ClipShape, placement: Placement) -> fl
     return max(clip.pixels * (per_pixel + per_frame * clip.frames), masks)
 
 
-def weight_bytes(model: VideoModel, precision: str) -> float:
-    """Bytes of all weights; `precision` is that of the denoiser."""
+def stored_bytes(model: VideoModel) -> float:
+    """Bytes of the files of all weights, which are in bf16 whatever the precision in memory."""
     net = model.denoiser
     text = sum(encoder.params for encoder in model.text_encoders)
-    denoiser = (net.params * net.copies + net.extra_params) * bytes_per_value(precision)
-    return denoiser + HALF_BYTES * (text + model.vae.params)
+    return HALF_BYTES * (net.params * net.copies + net.extra_params + text + model.vae.params)
 
 
 def layer_bytes(model: VideoModel, placement: Placement) -> float:
@@ -150,9 +149,10 @@ def placement_changes(
     changes = {
         "every component in host memory until its stage": replace(base, offload="model"),
         "every layer in host memory until its turn": replace(base, offload="layers"),
-        "denoiser in fp8 (not with Filmgate)": replace(base, weights="fp8"),
         "text encoder in fp8 (not with Filmgate)": replace(base, text_weights="fp8"),
     }
+    if base.weights == "bf16" and model.denoiser.layers:
+        changes["denoiser weights in int8 (pipeline.weights)"] = replace(base, weights="int8")
     if model.vae.tiled:
         changes["tiled decode"] = replace(base, is_tiled=True)
         changes["tiled decode, components offloaded"] = replace(base, is_tiled=True, offload="model")

@@ -1,4 +1,4 @@
-"""Plan B: what to do when the decision cannot be bought, with the time and cost of each way."""
+"""Plan B of a video plan, and what other software runs and Filmgate does not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,81 +6,73 @@ from dataclasses import replace
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.answer import Alternative, ClipQuote
+from filmgate.planner.fleet.answer import Alternative, ClipQuote, cheapest
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.machines import machines_for, prices_elsewhere
-from filmgate.planner.report.numbers import counted
+from filmgate.planner.plan_b import another_machine, another_region, missing
+from filmgate.planner.report.numbers import usd
 from filmgate.planner.video.candidates import Candidate, evaluate, rank, size
-from filmgate.planner.video.cost import cheapest
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import try_split
 
 
 def plan_b(
     candidates: Sequence[Candidate],
+    choice: Choice,
     quotes: Sequence[ClipQuote],
     catalog: Catalog,
     calibration: Calibration,
 ) -> tuple[Alternative, ...]:
-    """The second machine, another region under the same law, fewer steps, and the provider."""
+    """The second machine, another region under the same law, fewer steps, and the provider or a fleet."""
     best = candidates[0]
-    found = [_second(candidates), _fewer_steps(best, calibration), _provider(best.question, quotes)]
+    gpu = best.machine.gpu.name
+    found = [another_machine(best, (one for one in candidates if one.machine.gpu.name != gpu))]
     if best.machine.instance is not None:
-        found.insert(1, _other_region(best, catalog, calibration))
-    return tuple(found)
+        law = catalog.region(best.question.region).jurisdiction
+        elsewhere = _elsewhere(best, law, catalog, calibration)
+        found.append(another_region(elsewhere, law, "clips and weights"))
+    if best.question.clip.steps > 1:
+        found.append(_fewer_steps(best, calibration))
+    if choice.pattern is Pattern.MANAGED:
+        return (_own_fleet(best), *found)
+    return (*found, _provider(best.question, quotes))
 
 
 def not_with_filmgate(best: Candidate, calibration: Calibration) -> tuple[Alternative, ...]:
-    """Ways that other software runs and Filmgate does not, each with its time and cost."""
+    """Ways that other software runs and Filmgate does not, each with its time."""
     question, runtime, found = best.question, best.question.runtime, []
     if not runtime.can_split_clips and best.machine.gpus > 1:
         gpus = min(best.machine.gpus, 8)
         if split := try_split(question, best.machine, gpus, calibration):
-            note = "the runtime renders a clip on one GPU"
+            note = "Filmgate renders a clip on one GPU"
             found.append(Alternative(f"a clip on {gpus} GPUs", best.machine.name, split.seconds, None, note))
     if "fp8" not in runtime.weight_precisions and best.machine.gpu.fp8_tflops:
         split = try_split(replace(question, precision="fp8"), best.machine, 1, calibration)
         if split:
-            note = "the runtime has no quantised weights; check the quality of another one"
+            note = "Filmgate computes in bf16; check the quality of software that computes in fp8"
             found.append(Alternative("denoiser in fp8", best.machine.name, split.seconds, None, note))
     return tuple(found)
 
 
-def _monthly(candidate: Candidate | None) -> float | None:
-    return candidate.bill.usd_per_month if candidate and candidate.bill else None
+def _own_fleet(best: Candidate) -> Alternative:
+    fleet, each = best.fleet, best.usd_per_unit
+    what = f"{fleet.instances} x {best.machine.name}" if fleet else best.machine.name
+    note = f"{usd(each)} per clip" if each is not None else ""
+    return Alternative("your own fleet", what, best.seconds, best.usd_per_month, note)
 
 
-def _second(candidates: Sequence[Candidate]) -> Alternative:
-    best = candidates[0].machine
-    other = next((c for c in candidates if c.machine.gpu.name != best.gpu.name), None)
-    if other is None:
-        return Alternative("another machine", "none", None, None, f"only {best.gpu.name} meets the question")
-    note = counted(other.fleet.instances, "machine") if other.fleet else "per clip when busy"
-    return Alternative("another machine", other.machine.name, other.seconds, _monthly(other), note)
-
-
-def _other_region(best: Candidate, catalog: Catalog, calibration: Calibration) -> Alternative:
-    """The cheapest region of the same jurisdiction that has the machine, or another machine there."""
-    question, law = best.question, catalog.region(best.question.region).jurisdiction
-    found = [
-        (replace(best, machine=replace(best.machine, price=price)).priced(), price.region)
-        for price in prices_elsewhere(best.machine, question.region, catalog)
-    ]
-    if not found:
-        found = [
-            (ranked[0], r.name)
-            for r in catalog.regions.values()
-            if r.jurisdiction == law
-            and r.name != question.region
-            and (ranked := _candidates(replace(question, region=r.name), catalog, calibration))
-        ]
-    if not found:
-        note = f"no other region in {law} has a machine in the catalog that meets the question"
-        return Alternative("another region", "none", None, None, note)
-    cheapest_one, region = min(found, key=lambda pair: pair[0].usd_per_clip or 0.0)
-    note = f"also in {law}; clips and weights move there"
-    what = f"{cheapest_one.machine.name} in {region}"
-    return Alternative("another region", what, cheapest_one.seconds, _monthly(cheapest_one), note)
+def _elsewhere(
+    best: Candidate, law: str, catalog: Catalog, calibration: Calibration
+) -> list[tuple[Candidate, str]]:
+    """The same machine in other regions of the jurisdiction, or the best machine of each."""
+    question = best.question
+    same = [(best.at(p), p.region) for p in prices_elsewhere(best.machine, question.region, catalog)]
+    if same:
+        return same
+    others = [r.name for r in catalog.regions.values() if r.jurisdiction == law and r.name != question.region]
+    ranked = [(_candidates(replace(question, region=name), catalog, calibration), name) for name in others]
+    return [(candidates[0], name) for candidates, name in ranked if candidates]
 
 
 def _candidates(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> list[Candidate]:
@@ -91,21 +83,21 @@ def _candidates(question: VideoQuestion, catalog: Catalog, calibration: Calibrat
 
 def _fewer_steps(best: Candidate, calibration: Calibration) -> Alternative:
     question = best.question
-    steps = max(1, question.clip.steps // 2)
+    steps = question.clip.steps // 2
     fewer = replace(question, clip=replace(question.clip, steps=steps))
     split = try_split(fewer, best.machine, best.split.gpus, calibration)
-    sized = size(Candidate(fewer, best.machine, split), is_simulated=False) if split else None
+    sized = size(Candidate(fewer, best.machine, split), is_simulated=True) if split else None
     what = f"{steps} steps instead of {question.clip.steps}"
-    seconds = split.seconds if split else None
+    seconds, monthly = (sized.seconds, sized.usd_per_month) if sized else (None, None)
     note = "lower quality, or a distilled model; compare clips first"
-    return Alternative("fewer steps", what, seconds, _monthly(sized), note)
+    return Alternative("fewer steps", what, seconds, monthly, note)
 
 
 def _provider(question: VideoQuestion, quotes: Sequence[ClipQuote]) -> Alternative:
     quote, traffic = cheapest(quotes), question.traffic
     if quote is None:
         note = "; ".join(f"{q.name}: {q.note.split(';')[0]}" for q in quotes if q.state == "active")
-        return Alternative("the provider", "none", None, None, note or "no active API in the catalog")
-    usd = quote.usd_per_clip * traffic.per_day * DAYS_PER_MONTH if traffic else None
-    note = f"${quote.usd_per_clip:.2f} per clip; another model"
-    return Alternative("the provider", quote.name, quote.typical_seconds, usd, note)
+        return missing("the provider", note or "no active API in the catalog")
+    monthly = quote.usd_per_clip * traffic.per_day * DAYS_PER_MONTH if traffic else None
+    note = f"{usd(quote.usd_per_clip)} per clip; another model"
+    return Alternative("the provider", quote.name, quote.typical_seconds, monthly, note)

@@ -8,7 +8,7 @@ from filmgate.models.quality import FULL
 from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
 from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY, Terms
 from filmgate.planner.fleet.tenancy import Tenancy
-from filmgate.planner.fleet.traffic import Traffic, TrafficShape, recorded_traffic, traffic_of
+from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.memory import SAFETY_FACTOR
 from filmgate.planner.video.clip import ClipShape
 from filmgate.planner.video.rates import Software
@@ -16,18 +16,17 @@ from filmgate.planner.video.rates import Software
 
 @dataclass(frozen=True, slots=True)
 class VideoQuestion:
-    """What to plan for. Without `clips_per_day` the cost is that of a machine that is always busy.
+    """What to plan for. Without `traffic` the cost is that of a machine that is always busy.
 
-    `mode` is None for what a worker does by default. `arrivals` are recorded arrival times in seconds; they
-    replace `clips_per_day` and `shape`. The whole memory budget times `budget_margin` must fit a GPU.
+    `mode` is None for what a worker does by default. The whole memory budget times `budget_margin` must fit a
+    GPU.
     """
 
     model: VideoModel
     clip: ClipShape
     region: str = "us-east-1"
-    clips_per_day: float | None = None
+    traffic: Traffic | None = None
     slo_seconds: float | None = None
-    shape: TrafficShape = TrafficShape.STEADY
     precision: str = "bf16"
     mode: str | None = None
     gpu: Gpu | None = None
@@ -39,11 +38,9 @@ class VideoQuestion:
     interruptions_per_day: float = INTERRUPTIONS_PER_DAY
     tenants: int = 1
     tenancy: Tenancy = Tenancy.SHARED
-    adapters: int = 1
     spare_machines: int = 1
     safety_factor: float = SAFETY_FACTOR
     budget_margin: float = 1.0
-    arrivals: tuple[float, ...] = ()
     runtime: Capabilities = FILMGATE
 
     def software(self, offload: str = "none") -> Software:
@@ -56,12 +53,6 @@ class VideoQuestion:
         return Software(mode=mode, precision=arithmetic, has_fast_decoder=True)
 
     @property
-    def traffic(self) -> Traffic | None:
-        if self.arrivals:
-            return recorded_traffic(self.arrivals)
-        return traffic_of(self.clips_per_day, self.shape) if self.clips_per_day is not None else None
-
-    @property
     def terms(self) -> Terms:
         return Terms(
             self.commit_discount, self.interruptible_share, self.commit_years, self.interruptions_per_day
@@ -71,11 +62,14 @@ class VideoQuestion:
         """What the question asks for and the runtime does not do."""
         found = []
         if not self.runtime.can_load(self.model):
-            found.append(f"it has no family for {pipeline_class(self.model)}, which {self.model.id} needs")
+            found.append(f"it cannot load {pipeline_class(self.model)}")
         if self.precision not in self.runtime.weight_precisions:
-            found.append(f"it does not compute in {self.precision}; use --precision bf16 or int8")
+            found.append(
+                f"it stores weights in {self.precision} (pipeline.weights), but computes in bf16; "
+                "--precision int8 needs the same memory and is closer to bf16"
+            )
+        if self.precision == "int8" and not self.model.denoiser.layers:
+            found.append(f"it does not store weights of {self.model.id} in int8; use --precision bf16")
         if self.clip.quality != FULL and not self.runtime.has_levels(self.model):
             found.append(f"it does not render {self.model.id} at quality {self.clip.quality}; use full")
-        if self.adapters > 1 and not self.runtime.can_serve_adapters:
-            found.append("it does not serve adapters; store each one as a merged model")
         return found

@@ -1,4 +1,4 @@
-"""The first sentence of a video answer: what to do, or what would have to change."""
+"""The verdict of a video answer: what to do, or what would have to change."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,67 +8,72 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Rejected, closest
-from filmgate.planner.fleet.answer import ClipQuote, tight
+from filmgate.planner.fleet.answer import ClipQuote, cheapest, tight
 from filmgate.planner.fleet.pattern import Choice, Pattern
+from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.machines import machines_for, no_machine, not_in_region
+from filmgate.planner.report.numbers import counted, digits, usd
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import frame_limits
-from filmgate.planner.video.cost import cheapest, quote_managed
+from filmgate.planner.video.cost import quote_managed
 from filmgate.planner.video.question import VideoQuestion
 
 
 def video_verdict(best: Candidate, choice: Choice, quotes: Sequence[ClipQuote]) -> str:
-    """One sentence for a question that has an answer."""
-    question, gpus = best.question, best.split.gpus
-    seconds = f"{brief(best.seconds)} s per clip ({brief(best.split.low)} to {brief(best.split.high)})"
-    where = f"{best.machine.name}" + (f", {gpus} GPUs per clip" if gpus > 1 else "")
-    per_clip = best.usd_per_clip
-    rival = cheapest(quotes)
+    """The sentences for a question that has an answer."""
+    fleet, per_clip, rival = best.fleet, best.usd_per_unit, cheapest(quotes)
+    where = best.machine.name + (f", {best.split.gpus} GPUs per clip" if best.split.gpus > 1 else "")
     if choice.pattern is Pattern.MANAGED and rival:
-        crossing = rival.break_even_clips_per_day
-        later = f", and less than the API from {crossing:,.0f} clips per day" if crossing is not None else ""
-        return (
-            f"Use {rival.name} at ${rival.usd_per_clip:.2f} per clip: your own fleet on {where} costs "
-            f"${per_clip:.2f} per clip at this volume{later}.{_unknown_latency(question, rival)}"
-        )
-    if best.fleet is None or best.bill is None:
-        price = f", ${per_clip:.3g} per clip when busy" if per_clip is not None else ""
+        return _managed(best.question, where, per_clip or 0.0, rival)
+    time = f"A clip takes {digits(best.seconds)} s ({digits(best.split.low)} to {digits(best.split.high)})"
+    if fleet is None:
         memory = best.split.fit.memory
-        peak = f"peak {memory.peak_bytes / GIB:.1f} GiB in {memory.peak_stage}"
-        return f"{where}: {seconds}{price}, {peak}."
-    fleet = best.fleet
-    limit = f" (limit {question.slo_seconds:g} s)" if question.slo_seconds else ""
-    worst = brief(fleet.worst_p95 or fleet.latency_p95)
-    lost = f" with {fleet.spare_instances} lost" if fleet.spare_instances else ""
-    latency = f"p95 {brief(fleet.latency_p95)} s, at most {worst} s{lost}{limit}"
-    cost = f"${per_clip:.3g} per clip, ${best.bill.usd_per_month:,.0f} per month"
-    tenants = f", {fleet.pools} tenants on separate hardware" if fleet.pools > 1 else ""
+        price = f" It costs {usd(per_clip)} on a machine that is always busy." if per_clip is not None else ""
+        peak = f"{memory.peak_bytes / GIB:.1f} GiB at its peak, in {memory.peak_stage}"
+        return f"On {where}, a{time[1:]} and needs {peak}.{price}"
     count, hours = f"{fleet.instances}", ""
     if fleet.is_scaled:
-        count, hours = f"0 to {fleet.instances}", f" ({fleet.up_hours:.1f} h a day up)"
-    machines = f"Run {count} x {where}, {choice.pattern}{hours}{tenants}"
-    return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}.{tight(fleet, 'clips')}"
+        whose = " of each tenant" if fleet.pools > 1 else ""
+        count = f"0 to {fleet.instances}"
+        hours = f" (at least one machine{whose} runs for {fleet.up_hours:.1f} hours per day)"
+    tenants = f", {fleet.pools} tenants on separate hardware" if fleet.pools > 1 else ""
+    cost = ""
+    if per_clip is not None and best.bill is not None:
+        cost = f" It costs {usd(per_clip)} per clip, {usd(best.bill.usd_per_month)} per month."
+    return (
+        f"Run {count} x {where}, {choice.pattern}{hours}{tenants}. {time}. {_latency(best.question, fleet)}"
+        f"{cost}{_compared(rival) if cost else ''}{tight(fleet, 'clips')}"
+    )
 
 
-def brief(value: float) -> str:
-    """Three digits without an exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _managed(question: VideoQuestion, where: str, own: float, rival: ClipQuote) -> str:
+    crossing = rival.break_even_clips_per_day
+    later = f"; it is cheaper from {math.ceil(crossing):,} clips per day" if crossing is not None else ""
+    unknown = ""
+    if question.slo_seconds is not None and rival.typical_seconds is None:
+        unknown = f" The API publishes no latency: measure it before you promise {question.slo_seconds:g} s."
+    return (
+        f"Use {rival.name} at {usd(rival.usd_per_clip)} per clip. Your own fleet on {where} would cost "
+        f"{usd(own)} per clip{' at this volume' if question.traffic else ''}{later}.{unknown}"
+    )
 
 
-def _unknown_latency(question: VideoQuestion, rival: ClipQuote) -> str:
-    if question.slo_seconds is None or rival.typical_seconds is not None:
-        return ""
-    return f" The API publishes no latency: measure it before you promise {question.slo_seconds:g} s."
+def _latency(question: VideoQuestion, fleet: Fleet) -> str:
+    lost = f" and with {counted(fleet.spare_instances, 'machine')} lost" if fleet.spare_instances else ""
+    limit = f" (limit {question.slo_seconds:g} s)" if question.slo_seconds else ""
+    worst = digits(fleet.worst_p95 or fleet.latency_p95)
+    return (
+        f"p95 latency is {digits(fleet.latency_p95)} s; at the upper end of the interval{lost} it is "
+        f"{worst} s{limit}."
+    )
 
 
 def _compared(rival: ClipQuote | None) -> str:
-    if rival is None:
+    if rival is None or rival.break_even_clips_per_day is None:
         return ""
     crossing = rival.break_even_clips_per_day
-    text = f"; {rival.name} at ${rival.usd_per_clip:.2f} is more expensive"
-    if crossing is None:
-        return text
-    return text + (f" from {crossing:,.0f} clips per day" if crossing > 1 else " at any volume")
+    when = f"from {math.ceil(crossing):,} clips per day" if crossing > 1 else "at any volume"
+    return f" This is cheaper than {rival.name} ({usd(rival.usd_per_clip)} per clip) {when}."
 
 
 def impossible_video(
@@ -87,24 +92,25 @@ def impossible_video(
     small = closest(rejected, "GiB")
     if small:
         advice = _shorter(question, catalog, calibration)
-        return f"Nothing fits: {small.name} is closest, but {small.reason}. {advice}"
+        return f"Nothing fits. {small.name} is closest, but {small.reason}. {advice}"
     return no_machine(rejected, question.region)
 
 
 def _too_slow(question: VideoQuestion, catalog: Catalog, calibration: Calibration, fastest: Rejected) -> str:
     """How far the SLO is below the fastest time, and what would make a clip faster."""
     best = fastest.number or math.inf  # the upper end of the interval
-    advice = [f"allow {math.ceil(best)} s"]
+    advice = [f"allow {math.ceil(best):,} s"]
     steps = _max_steps(question, catalog, calibration)
     if steps:
         advice.append(f"use at most {steps} steps (a distilled model)")
     advice.append("use fewer frames or a smaller size")
     rival = cheapest(quote_managed(question, catalog, None))
     if rival:
-        advice.append(f"use {rival.name} at ${rival.usd_per_clip:.2f} per clip")
+        latency = "" if rival.typical_seconds else ", which publishes no latency: measure it first"
+        advice.append(f"use {rival.name} at {usd(rival.usd_per_clip)} per clip{latency}")
     return (
         f"No machine renders this clip in {question.slo_seconds or 0.0:g} s: "
-        f"the fastest, {fastest.name}, takes up to {best:.0f} s. Options: {'; '.join(advice)}."
+        f"the fastest, {fastest.name}, takes up to {digits(best)} s. Options: {'; '.join(advice)}."
     )
 
 
@@ -112,7 +118,7 @@ def _max_steps(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
     """The most steps at which some machine meets the SLO."""
 
     def is_possible(steps: int) -> bool:
-        fewer = replace(question, clip=replace(question.clip, steps=steps), clips_per_day=None)
+        fewer = replace(question, clip=replace(question.clip, steps=steps), traffic=None)
         return _is_possible(fewer, catalog, calibration)
 
     return _largest(question.clip.steps, is_possible) or None
@@ -124,7 +130,7 @@ def _shorter(question: VideoQuestion, catalog: Catalog, calibration: Calibration
 
     def is_possible(count: int) -> bool:
         clip = replace(question.clip, frames=limits.offset + limits.step * count)
-        fewer = replace(question, clip=clip, clips_per_day=None, slo_seconds=None)
+        fewer = replace(question, clip=clip, traffic=None, slo_seconds=None)
         return _is_possible(fewer, catalog, calibration)
 
     count = _largest((question.clip.frames - limits.offset) // limits.step, is_possible)

@@ -2,7 +2,7 @@
 
 from math import log
 
-from filmgate.planner.calibration import Prior
+from filmgate.planner.validation.fit import Prior
 
 VIDEO_PRIORS = {
     # Shares of the dense peak at REFERENCE_DENSITY. Large matrix products reach two thirds or more.

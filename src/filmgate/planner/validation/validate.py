@@ -5,25 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import median
-from typing import Literal
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
-from filmgate.planner.calibration import Constants, Observation, Prior, Tangents, fit
-from filmgate.planner.observations import clip_of, of_llm, of_measured, of_video
 from filmgate.planner.percentiles import percentile
-from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
+from filmgate.planner.validation.fit import Constants, Observation, Prior, Tangents, fit
+from filmgate.planner.validation.observations import clip_of, of_llm, of_measured, of_video
+from filmgate.planner.validation.priors import LLM_PRIORS, VIDEO_PRIORS
 from filmgate.planner.video.memory import Placement, activation_bytes, budget, decode_bytes
 
 INTERVAL = 0.8
-WANTED_RUNS = (
-    ("wan2.1-t2v-1.3b", 832, 480, 81),
-    ("wan2.1-t2v-1.3b", 1280, 720, 81),
-    ("ltx-video-2b-0.9.0", 768, 512, 121),
-    ("cogvideox-2b", 720, 480, 49),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +50,11 @@ class ValidationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRun:
-    """A run of the benchmark script that no report contains, and its predicted seconds."""
-
-    model: str
-    shape: str
-    stage: str
-    predicted: float
-
-
-@dataclass(frozen=True, slots=True)
 class Validation:
-    """Every row, the calibration fitted to all runs, and the runs that are not measured."""
+    """Every row, and the calibration fitted to all runs."""
 
     rows: tuple[ValidationRow, ...]
     calibration: Calibration
-    missing: tuple[MissingRun, ...]
 
     def counted(self, *groups: str) -> list[ValidationRow]:
         return [row for row in self.rows if row.group in groups and row.is_counted]
@@ -138,7 +120,7 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
         as_of=as_of,
         seen_llm_gpus=tuple(sorted({row.gpu for row in llm_counted})),
     )
-    return Validation(rows, calibration, tuple(_missing_runs(catalog, video_constants)))
+    return Validation(rows, calibration)
 
 
 def _strict_spread(rows: Iterable[ValidationRow]) -> float:
@@ -149,19 +131,6 @@ def _strict_spread(rows: Iterable[ValidationRow]) -> float:
 
 def _log_error(row: ValidationRow) -> float:
     return abs(log(1 + (row.strict_error or 0.0)))
-
-
-def _missing_runs(catalog: Catalog, constants: Constants) -> list[MissingRun]:
-    done = {run.id for run in catalog.runs.measured}
-    found = []
-    stages: tuple[Literal["forward", "decode"], ...] = ("forward", "decode")
-    for model, width, height, frames in WANTED_RUNS:
-        for stage in stages:
-            run = MeasuredRun(model, "H200", stage, width, height, frames, "eager", 1.0, "", "")
-            if run.id not in done:
-                seconds = of_measured(run, catalog).predict(constants)
-                found.append(MissingRun(model, f"{width}x{height}x{frames}", stage, seconds))
-    return found
 
 
 def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:

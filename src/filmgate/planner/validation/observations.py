@@ -6,7 +6,6 @@ from dataclasses import replace
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
 from filmgate.jobs import Size
-from filmgate.planner.calibration import Constants, Observation
 from filmgate.planner.llm.loaded import Load, loaded_first_token
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.step_time import (
@@ -16,6 +15,7 @@ from filmgate.planner.llm.step_time import (
     prefill_step,
     steady_token_seconds,
 )
+from filmgate.planner.validation.fit import Constants, Observation
 from filmgate.planner.video.clip import ClipShape, clip_for
 from filmgate.planner.video.clip_time import clip_time
 from filmgate.planner.video.rates import Software, decode_time, forward_time, rates
