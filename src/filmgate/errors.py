@@ -73,6 +73,10 @@ class DeviceError(RunError):
     code: ClassVar[str] = "device_unusable"
 
 
+class DeviceLost(DeviceError):
+    """The driver cannot reach the GPU any more."""
+
+
 class DeviceBroken(DeviceError):
     """The GPU cannot be trusted: what it computed after `clean_until` (monotonic seconds) may be wrong."""
 
@@ -85,13 +89,13 @@ class DeviceBroken(DeviceError):
 
 
 class DeviceDrifted(DeviceError):
-    """The canary clip or the weights in memory are not what they were: the process must start again."""
+    """The canary clip or the weights in memory have changed: the process must restart."""
 
     exit_code: ClassVar[int] = 4
 
 
 class OutOfMemory(RunError):
-    """GPU memory ran out, and every way to need less of it was tried."""
+    """GPU memory ran out, although every way to save memory was tried."""
 
     code: ClassVar[str] = "out_of_memory"
 
@@ -179,7 +183,7 @@ class InvalidKey(UsageError):
 
 
 class ScopeMissing(UsageError):
-    """The API key does not have the scope."""
+    """The tenant does not have the scope."""
 
     code: ClassVar[str] = "insufficient_scope"
 
@@ -200,6 +204,12 @@ class TenantInUse(UsageError):
     """The tenant cannot be deleted or disabled now."""
 
     code: ClassVar[str] = "tenant_in_use"
+
+
+class WorkerNotFound(UsageError):
+    """No live worker has this id."""
+
+    code: ClassVar[str] = "worker_not_found"
 
 
 class LinkInvalid(UsageError):
@@ -240,7 +250,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreForbidden(StoreUnavailable):
-    """Our credentials lack a permission, named by `permission`."""
+    """The credentials of the process lack a permission, named by `permission`."""
 
     code: ClassVar[str] = "storage_forbidden"
 
@@ -270,7 +280,7 @@ class KeyringUnavailable(RunError):
 
 
 class KeyringForbidden(KeyringUnavailable):
-    """Our credentials lack a permission, named by `permission`."""
+    """The credentials of the process lack a permission, named by `permission`."""
 
     code: ClassVar[str] = "keyring_forbidden"
 
@@ -298,7 +308,7 @@ class UnsupportedValue(UsageError):
     code: ClassVar[str] = "unsupported_value"
 
 
-class UnsupportedVerb(UsageError):
+class UnsupportedOperation(UsageError):
     """The model does not support the operation."""
 
     code: ClassVar[str] = "unsupported_operation"
@@ -315,13 +325,6 @@ class PromptRejected(UsageError):
 
     code: ClassVar[str] = "content_policy_violation"
 
-    def __init__(
-        self, message: str, *, option: str, rules: tuple[str, ...], categories: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(message, option=option)
-        self.rules = rules
-        self.categories = categories
-
 
 class ClassifierUnavailable(RunError):
     """The prompt classifier does not answer. A repeated request may succeed."""
@@ -329,7 +332,7 @@ class ClassifierUnavailable(RunError):
     code: ClassVar[str] = "screening_unavailable"
 
 
-class ImageRefused(UsageError):
+class InvalidImage(UsageError):
     """An upload that is not a valid image of a supported format."""
 
     code: ClassVar[str] = "invalid_image"
@@ -341,10 +344,10 @@ class UploadTooLarge(UsageError):
     code: ClassVar[str] = "payload_too_large"
 
 
-class AddressRefused(UsageError):
-    """A URL that may not or could not be fetched."""
+class UrlNotAllowed(UsageError):
+    """A URL that is not allowed, or cannot be fetched."""
 
-    code: ClassVar[str] = "url_refused"
+    code: ClassVar[str] = "url_not_allowed"
 
 
 class Overloaded(TryAgainLater):

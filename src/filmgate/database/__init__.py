@@ -4,7 +4,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from filmgate.database.engine import Database
+from filmgate.database.engine import Database, file_url
 from filmgate.database.schema import REVISION
 from filmgate.settings import QueueSettings
 
@@ -14,8 +14,8 @@ DEFAULT_FILE = "filmgate.db"
 
 
 def open_database(settings: QueueSettings, data: Path) -> Database:
-    """The database of these settings, migrated. Raises QueueUnavailable when it cannot be reached."""
-    url = settings.url or f"sqlite:///{data / DEFAULT_FILE}"
+    """Open the database of these settings and migrate it. Raises QueueUnavailable if it cannot be reached."""
+    url = settings.url or file_url(data / DEFAULT_FILE)
     database = Database(url, timeout_seconds=settings.timeout_seconds)
     try:
         if not _is_current(database):

@@ -1,4 +1,4 @@
-"""How a waiting process learns that another one has committed to the database."""
+"""Waits until another process has committed to the database."""
 
 import sqlite3
 import time
@@ -20,7 +20,7 @@ class CommitSignal:
 
     SQLite sends no notifications. `PRAGMA data_version` changes with every commit of another connection, in
     any process, and reads only a counter in shared memory. PostgreSQL has no such counter: every wait takes
-    its whole time. Used by one thread at a time.
+    its full time. Used by one thread at a time.
     """
 
     def __init__(self, database: Database) -> None:
@@ -31,7 +31,7 @@ class CommitSignal:
     def wait(self, seconds: float, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Return when there was a commit since the last call returned, after `seconds`, or when stopping.
 
-        Returns whether there was a commit. The first call returns at once: what was committed before it is
+        Returns whether there was a commit. The first call returns immediately, because earlier commits are
         not known.
         """
         ends_at = time.monotonic() + seconds
@@ -43,7 +43,7 @@ class CommitSignal:
             except sqlite3.Error as exc:
                 self.close()
                 can_look = False
-                log.warning("commits of other processes cannot be seen; polling", error=exc)
+                log.warning("cannot detect commits by other processes; falling back to polling", error=exc)
             if (left := ends_at - time.monotonic()) <= 0:
                 break
             time.sleep(min(left, _LOOK_SECONDS if can_look else _STOP_CHECK_SECONDS))
@@ -54,8 +54,8 @@ class CommitSignal:
         return self._version != seen
 
     def _read_version(self) -> int:
-        """Uses its own connection: a connection does not see its own commits here, and an open transaction
-        would hide those of others.
+        """Uses a separate connection: a connection does not see its own commits here, and an open
+        transaction would hide the commits of others.
         """
         if self._connection is None:
             assert self._path is not None

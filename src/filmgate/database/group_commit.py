@@ -29,10 +29,11 @@ class _Entry(Generic[T]):
         self.turn.acquire()
 
     def attempt(self, connection: sa.Connection) -> None:
-        """Run the work. A FilmgateError concerns this caller alone: it is raised before any write."""
+        """Run the work. A FilmgateError concerns only this caller, whose changes are rolled back."""
         self._error = None
         try:
-            self._value = self._work(connection)
+            with connection.begin_nested():
+                self._value = self._work(connection)
         except FilmgateError as exc:
             self._error = exc
 
@@ -57,7 +58,7 @@ class GroupCommit:
     def run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run the work in a durable transaction, on SQLite possibly with the work of other threads.
 
-        The work must raise its FilmgateErrors before it writes. Any other error rolls the group back, and
+        A FilmgateError of the work rolls back its own changes. Any other error rolls the group back, and
         every caller gets its own transaction.
         """
         if not self._database.is_sqlite:

@@ -9,12 +9,11 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from filmgate.database.engine import Database
+from filmgate.database.schema import REVISION
 from filmgate.errors import QueueUnavailable
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x66696C6D  # the PostgreSQL advisory lock held by the migrating process ("film")
-# Before the first release the schema was numbered 0001 to 0005 and had a table of this name.
-_OLD_TABLE = "loads"
 
 
 def migrate(database: Database, target: str = "head") -> None:
@@ -33,13 +32,18 @@ def migrate(database: Database, target: str = "head") -> None:
 
 def _check(connection: sa.Connection, known: set[str]) -> None:
     current = MigrationContext.configure(connection).get_current_revision()
-    if sa.inspect(connection).has_table(_OLD_TABLE):
-        raise QueueUnavailable(
-            "the database was created by a pre-release of filmgate and cannot be upgraded; "
-            "use a new data folder or an empty database"
-        )
-    if current is not None and current not in known:
+    if current is None or current in known:
+        return
+    if _number(current) > _number(REVISION):
         raise QueueUnavailable(
             f"the database has schema {current}, which is newer than this version of filmgate; "
             "upgrade filmgate"
         )
+    raise QueueUnavailable(
+        f"the database has schema {current} of a pre-release of filmgate, which cannot be upgraded; "
+        "use a new data folder or an empty database"
+    )
+
+
+def _number(revision: str) -> str:
+    return revision.partition("_")[0]

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def read_record(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """A dataclass from its stored fields, without those of a newer version. Missing ones have defaults."""
+    """A dataclass from its stored fields. Ignores fields of a newer version; missing fields have defaults."""
     adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
     return adapter.validate_python(stored)
 

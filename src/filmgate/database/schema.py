@@ -3,9 +3,9 @@
 The index of each frequent query:
   lease      ix_accounts_share (lowest virtual time), ix_jobs_ready (the first job), ix_jobs_wake
   enqueue    uq_jobs_idempotency, ix_jobs_body (retries of an SDK)
-  forecast   ix_jobs_ready, ix_jobs_wake
+  forecast   ix_jobs_ready, ix_jobs_wake                           metrics     ix_jobs_queued (the oldest job)
   list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished
-  search     ix_jobs_prompt (clips with the same prompt)
+  search     ix_jobs_prompt (clips with the same prompt)              provider orphans   ix_invocations_open
   history    the keys of job_history and device_history begin with the width and the time of its intervals
   audit      ix_audit_job (records of a job), ix_audit_clip (records of a clip file)
 """
@@ -27,7 +27,8 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-REVISION = "0100"  # the newest migration
+# The newest migration: its number and a digest of the tables below, which a test compares (ADR 118).
+REVISION = "0100_d73b531e"
 
 # SQLite numbers rows only when the key type is INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -51,7 +52,7 @@ accounts = Table(
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
     # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key.
     Column("digest_key", LargeBinary),
-    # Copied from the tenant: only workers started with --tenant lease its jobs on our GPUs.
+    # Copied from the tenant: only workers started with --tenant lease its jobs on local GPUs.
     Column("is_dedicated", Boolean, nullable=False, server_default=false()),
     _partial("ix_accounts_dedicated", "tenant_id", where="is_dedicated"),
     _partial("ix_accounts_share", "virtual_time", "tenant_id", where="queued > 0"),
@@ -67,7 +68,7 @@ job_counts = Table(
     Column("model", Text, primary_key=True),
     Column("state", Text, primary_key=True),
     Column("reason", Text, primary_key=True),
-    # The version of the model that rendered an ended job; "" for open jobs.
+    # The version of the model that rendered a finished job; "" for open jobs.
     Column("version", Text, primary_key=True, server_default=""),
     Column("jobs", BigInteger, nullable=False),
     Column("gpu_seconds", Double, nullable=False),
@@ -86,10 +87,10 @@ durations = Table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),
     Column("observations", BigInteger, nullable=False),
     Column("seconds", Double, nullable=False),
-    # The newest observation that belongs to a trace: an exemplar of the metric.
+    # The newest observation, and its trace if it has one: an exemplar of the metric.
+    Column("seen_at", Double, nullable=False),
     Column("trace_id", Text),
     Column("example_seconds", Double),
-    Column("example_at", Double),
 )
 
 jobs = Table(
@@ -134,7 +135,7 @@ jobs = Table(
     Column("sealed_prompt", LargeBinary, nullable=False),
     Column("screening", Text, nullable=False),
     Column("body_digest", Text, nullable=False),  # an HMAC with the tenant's digest key
-    Column("prompt_hmac", Text, nullable=False),  # the same, of the prompt alone
+    Column("prompt_hmac", Text, nullable=False),  # the same, of the prompt only
     Column("idempotency_key", Text),
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),
@@ -160,6 +161,7 @@ jobs = Table(
         where="state = 'queued' AND wake_at IS NULL",
     ),
     _partial("ix_jobs_wake", "wake_at", where="wake_at IS NOT NULL"),
+    _partial("ix_jobs_queued", "created_at", where="state = 'queued'"),
     _partial("ix_jobs_expires", "expires_at", where="expires_at IS NOT NULL"),
     _partial("ix_jobs_finished", "model", "finished_at", where="state = 'completed'"),
 )
@@ -186,11 +188,11 @@ invocations = Table(
     metadata,
     Column("job_seq", BigInteger, ForeignKey("jobs.seq", ondelete="CASCADE"), primary_key=True),
     Column("provider", Text, nullable=False),
-    Column("token", Text, nullable=False),
     Column("invocation", Text),
     Column("state", Text, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+    _partial("ix_invocations_open", "provider", "updated_at", where="state <> 'closed'"),
 )
 
 # What a provider may still hold of jobs that were removed, until the orphan sweep has deleted it there.
@@ -200,7 +202,6 @@ removed_invocations = Table(
     Column("provider", Text, primary_key=True),
     Column("invocation", Text, primary_key=True),
     Column("job_id", Text, nullable=False),
-    Column("started_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
 )
 
@@ -236,7 +237,7 @@ workers = Table(
     Column("device_seconds", Text),  # how long it was busy and idle; null for a managed worker
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
-    Column("is_draining", Boolean, nullable=False),  # an operator asked it to lease nothing more
+    Column("is_draining", Boolean, nullable=False),  # it leases nothing more
 )
 
 # What the canary of a model must look like on one kind of device; compressed luma, a few tens of kilobytes.
@@ -248,7 +249,6 @@ golden_clips = Table(
     Column("frames", LargeBinary, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("tolerance", Double, nullable=False),
-    Column("made_at", Double, nullable=False),
 )
 
 # The store and the keyring of the installation, by the name of their setting.
@@ -257,6 +257,14 @@ site = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("identity", Text, nullable=False),
+)
+
+# When a process last claimed a background task that one process runs for all.
+task_claims = Table(
+    "task_claims",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("claimed_at", Double, nullable=False),
 )
 
 tenants = Table(

@@ -1,7 +1,7 @@
 """What all processes of an installation must agree on: the store and the keyring behind its database.
 
 The first server records both. A process with another store or another keyring would fail jobs that the others
-can render, or put clips where nobody finds them.
+can render, or store clips where no other process finds them.
 """
 
 import time
@@ -29,7 +29,7 @@ class Site:
         self._next_log_at = 0.0
 
     def record(self) -> None:
-        """Record what is not recorded yet. Raises SettingsError if this process has something else."""
+        """Record what is not recorded yet. Raises SettingsError if this process differs from the record."""
         rows = [{"name": name, "identity": identity} for name, identity in self._own.items()]
         with self._database.write() as connection:
             insert = insert_into(connection, site).on_conflict_do_nothing(index_elements=["name"])
@@ -37,13 +37,13 @@ class Site:
         self.require()
 
     def adopt(self) -> None:
-        """Record the store and the keyring of this process, whatever was recorded before."""
+        """Record the store and the keyring of this process instead of what was recorded before."""
         with self._database.write() as connection:
             connection.execute(sa.delete(site))
         self.record()
 
     def differences(self) -> list[str]:
-        """The settings whose store or keyring is another than the recorded one."""
+        """The settings whose store or keyring differs from the recorded one."""
         with self._database.read() as connection:
             recorded = {row.name: row.identity for row in connection.execute(sa.select(site))}
         return sorted(name for name, own in self._own.items() if recorded.get(name, own) != own)
@@ -52,16 +52,19 @@ class Site:
         """Raises SettingsError that names the setting that differs."""
         if differing := self.differences():
             raise SettingsError(
-                f"this process has another {' and '.join(differing)} than the installation that uses "
-                "this database; use the server's (or its `data`), or run `filmgate keys adopt` if the "
-                "objects and keys were moved",
+                f"{' and '.join(differing)} of this process differ from what is recorded for this database; "
+                "use the server's value (or its `data`), or run `filmgate keys adopt` if you moved the "
+                "objects or keys",
                 option=differing[0],
             )
 
     def may_lease(self) -> bool:
-        """Whether this process may take jobs. Logs the settings that differ, at most once a minute."""
+        """Whether this process may lease jobs. Logs the settings that differ, at most once a minute."""
         differing = self.differences()
         if differing and time.monotonic() >= self._next_log_at:
             self._next_log_at = time.monotonic() + _LOG_SECONDS
-            log.error("this process takes no jobs: its settings differ", reason=",".join(differing))
+            log.error(
+                "leasing no jobs: the store or keyring settings differ from the installation's",
+                reason=",".join(differing),
+            )
         return not differing

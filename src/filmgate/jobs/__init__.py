@@ -1,4 +1,4 @@
-"""The types that all rooms share: specs, tickets, jobs, leases and their states."""
+"""The types that all packages share: specs, tickets, jobs, leases and their states."""
 
 import math
 import re
@@ -181,11 +181,11 @@ class VideoSpec:
     guidance: float | None = None
     lora: str | None = None  # adapters with their scales: `lightning:1,style:0.8`
     quality: str = "full"
-    pixel_format: str | None = None  # None: that of the service
+    pixel_format: str | None = None  # None: the service's
     negative_prompt: str | None = field(default=None, repr=False)
     source: Source | None = None
     scaled_to: Size | None = None  # the size of the clip, if the model renders another
-    extra: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    extra: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     @property
     def frames(self) -> int:
@@ -224,7 +224,7 @@ class StageSeconds:
 
     @property
     def work_seconds(self) -> float:
-        """From the start on our GPU to the finished clip, with the model loaded."""
+        """From the start on a local GPU to the finished clip, with the model loaded."""
         return self.gpu_seconds + self.upload
 
     def fraction_done(self, stage: Stage, done: int, total: int) -> float:

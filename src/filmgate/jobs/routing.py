@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Route(StrEnum):
-    """Who renders the job: our own GPUs or a managed provider. Workers lease by route."""
+    """Who renders the job: local GPUs or a managed provider. Workers lease by route."""
 
     GPU = "gpu"
     MANAGED = "managed"
@@ -14,15 +14,14 @@ class Route(StrEnum):
 class RouteReason(StrEnum):
     """Why a job is on its route. A closed set: it labels metrics."""
 
-    DEFAULT = "default"  # our GPUs meet the deadline
-    DEADLINE = "deadline"  # our GPUs would miss it, the provider meets it
+    DEFAULT = "default"  # the local GPUs meet the deadline
+    DEADLINE = "deadline"  # the local GPUs would miss it, the provider meets it
     AGE = "age"  # it has waited longer than the limit
-    PROVIDER_SLOWER = "provider_slower"  # late on our GPUs, later at the provider
+    PROVIDER_SLOWER = "provider_slower"  # late on local GPUs, later at the provider
     TOO_LATE = "too_late"  # late on both; not worth paying for until the job is old
     PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or without a worker
     PROVIDER_CANNOT = "provider_cannot"  # the provider has no model that renders the spec
     POLICY = "policy"  # the tenant does not allow the provider, its region, price or changes
-    DISABLED = "disabled"  # no provider is configured
     RETURNED = "returned"  # the provider failed or rejected it
 
     @classmethod
@@ -38,7 +37,7 @@ class Routing:
     reason: RouteReason = RouteReason.DEFAULT
     detail: str = ""
     provider: str | None = None
-    offer: str | None = None  # the provider's model
+    provider_model: str | None = None
     changes: tuple[str, ...] = ()
     usd: float | None = None  # the provider's price
     expected_seconds: float | None = None  # from start to finished clip at the provider

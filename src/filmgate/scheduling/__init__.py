@@ -1,4 +1,4 @@
-"""Room 3: order and time. The queue, the forecast, routes and live workers. `base` has the ports."""
+"""Package 3 on the request path: decides when and where each job runs. `base` has the ports."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def open_queue(
     may_lease: Callable[[], bool] = lambda: True,
     usd_per_gpu_hour: float = 0.0,
 ) -> SqlQueue:
-    """The queue in this database, with the waker of `queue.waker`. Every lease asks `may_lease` first.
+    """The queue in this database, with the waker of `queue.waker`. Every lease checks `may_lease` first.
 
     The price of a GPU-hour is for the cost in the audit log.
     """

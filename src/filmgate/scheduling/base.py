@@ -40,9 +40,9 @@ from filmgate.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a worker can lease: jobs of its route and models, except those of `excluded` tenants.
+    """What a worker can lease: jobs of its route and models, except jobs of `excluded` tenants.
 
-    With `tenants` it leases only their jobs. Otherwise it is a shared worker: on our GPUs it never leases a
+    With `tenants` it leases only their jobs. Otherwise it is a shared worker: on a GPU it never leases a
     job of a dedicated tenant.
     `versions` are the digests of the weights by model.
     """
@@ -85,7 +85,7 @@ class AttemptFailure:
 
     `is_retryable` False fails the job. `uses_attempt` False (a drain, a spot reclaim) returns the job to the
     queue after `retry_seconds` without counting the attempt. `routing` moves a job that the provider did not
-    render back to our GPUs and records why; a job that the provider was paid for is never moved.
+    render back to local GPUs and records why; a job that the provider was paid for is never moved.
     """
 
     failure: Failure
@@ -120,7 +120,7 @@ class JobQueue(Protocol):
 
     def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
         """Accept the ticket; the job is durable when this returns. Idempotent by `ticket.idempotency`: the
-        same key, or a retry of the same body within the window, returns the first job, also for concurrent
+        same key, or a retry of the same body within the window, returns the first job, even for concurrent
         callers.
 
         Raises IdempotencyConflict (same key, different body), QuotaExceeded (queued jobs, GPU-seconds today)
@@ -141,8 +141,8 @@ class JobQueue(Protocol):
         Due retries and expired leases come first, then the tenant with the lowest virtual time, its earliest
         deadline first. A job whose attempts were all lost with their workers fails with WORKER_LOST. A job
         whose prompt cannot be decrypted goes back to the queue, and this process skips its tenant for a
-        while; it fails with KEY_REFUSED when the key is still refused `queue.key_wait_seconds` after its
-        creation.
+        while; it fails with KEY_REFUSED when the key is still rejected `queue.key_wait_seconds` after its
+        creation. A job that only a newer version can read is skipped until its lease expires.
         """
         ...
 
@@ -176,7 +176,7 @@ class JobQueue(Protocol):
         ...
 
     def cancel(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> Job:
-        """Cancel the job: a queued job fails at once, a running one when its worker sends a heartbeat.
+        """Cancel the job. A job with a valid lease fails when its worker has stopped, any other immediately.
 
         Idempotent; a final job is returned unchanged. Raises JobNotFound.
         """
@@ -208,8 +208,8 @@ class JobQueue(Protocol):
 class JobReader(Protocol):
     """The verbs that read jobs. An unknown id and another tenant's id both raise JobNotFound."""
 
-    def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
-        """One job. Raises JobNotFound."""
+    def find(self, tenant_id: TenantId, job_id: JobId, *, has_prompt: bool = True) -> Job:
+        """One job. Raises JobNotFound. Without `has_prompt` nothing is decrypted: `spec.prompt` is ""."""
         ...
 
     def page(
@@ -243,7 +243,7 @@ class JobReader(Protocol):
         ...
 
     def snapshot(self, *, has_specs: bool = False, limit: int = 2000) -> Snapshot:
-        """Everything a forecast needs: queued and running jobs, shares and live workers.
+        """Everything a forecast needs: queued and running jobs, fair-share accounts and live workers.
 
         At most about `limit` queued jobs are listed one by one; the rest is summed up per tenant, route and
         model. `has_specs` adds the specs, without prompts, that routing needs.
@@ -266,6 +266,9 @@ class JobReader(Protocol):
         """Final jobs past `expires_at`, oldest first."""
         ...
 
-    def statistics(self) -> Statistics:
-        """Counts and durations of ended jobs. The cost grows with tenants and models, not with jobs."""
+    def statistics(self, *, max_tenants: int = 0) -> Statistics:
+        """Counts and durations of finished jobs. The cost grows with tenants and models, not with jobs.
+
+        Durations are summed over all tenants if there are more than `max_tenants`.
+        """
         ...

@@ -1,4 +1,6 @@
-"""Which job is leased next: two index seeks, whatever the backlog. And for wakers, all that could be.
+"""Chooses the next job to lease with two index seeks, regardless of the backlog.
+
+For wakers, it also lists all jobs that can be leased.
 
 Conditions of partial indexes are literals: with a bound parameter the database would not use the index.
 """
@@ -53,19 +55,14 @@ _NEXT_TENANT = (
 )
 _NEXT_FREE_TENANT = _NEXT_TENANT.with_for_update(skip_locked=True)
 _HEAD = ready_heads(*jobs.c).limit(1).with_for_update(skip_locked=True)
-Lane = tuple[Route, str]  # jobs of one route and model
+Channel = tuple[Route, str]  # a route and a model: a waker wakes the workers of both together
 _LISTED = (jobs.c.id, jobs.c.route, jobs.c.model, jobs.c.fence)
-_LIST_DUE = (
-    sa.select(*_LISTED)
-    .where(sa.text("jobs.wake_at IS NOT NULL"), IS_DUE)
-    .order_by(jobs.c.wake_at)
-    .limit(sa.bindparam("most"))
-)
-_LANES = (
+_QUEUED = (
     sa.select(job_counts.c.tenant_id, job_counts.c.route, job_counts.c.model, job_counts.c.jobs)
     .add_columns(accounts.c.max_running, accounts.c.running)
     .join(accounts, accounts.c.tenant_id == job_counts.c.tenant_id)
     .where(job_counts.c.state == JobState.QUEUED.value, job_counts.c.jobs > 0)
+    .where(sa.or_(job_counts.c.route != Route.GPU.value, _IS_SHARED_ACCOUNT))
 )
 _HEADS = ready_heads(*_LISTED)
 
@@ -75,15 +72,20 @@ def _own_account(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
 
 
 _IS_SHARED_JOB = sa.not_(_own_account(accounts.c.is_dedicated))
-
-
+_LIST_DUE = (
+    sa.select(*_LISTED)
+    .where(sa.text("jobs.wake_at IS NOT NULL"), IS_DUE)
+    .where(sa.or_(jobs.c.route != Route.GPU.value, _IS_SHARED_JOB))
+    .order_by(jobs.c.wake_at)
+    .limit(sa.bindparam("most"))
+)
 _PEEK_DUE = (
     sa.select(jobs.c.seq, jobs.c.tenant_id, jobs.c.fence)
     .where(
         sa.text("jobs.wake_at IS NOT NULL"),
         IS_DUE,
         *_SUITS,
-        # A lost job still counts as running; one that returns from a backoff needs a free place.
+        # A lost job still counts as running; one that returns from a backoff must not exceed `max_running`.
         sa.or_(
             sa.text("jobs.state = 'running'"),
             _own_account(accounts.c.max_running).is_(None),
@@ -201,23 +203,30 @@ class ReadyJob:
     fence: int = 0
 
 
-def find_ready(connection: sa.Connection, steady_now: float, limit: int) -> Mapping[Lane, Sequence[ReadyJob]]:
-    """Jobs that can be leased now, at most `limit` per tenant, route and model.
+def find_ready(
+    connection: sa.Connection, steady_now: float, limit: int
+) -> Mapping[Channel, Sequence[ReadyJob]]:
+    """Jobs that shared workers can lease now, at most `limit` per tenant, route and model.
 
-    The cost grows with tenants and models, not with jobs.
+    Jobs of dedicated tenants are left out: their workers poll. The cost grows with tenants and models only.
     """
-    found: dict[Lane, list[ReadyJob]] = defaultdict(list)
+    found: dict[Channel, list[ReadyJob]] = defaultdict(list)
     for row in connection.execute(_LIST_DUE, {"steady_now": steady_now, "most": limit}).mappings():
         _add(found, row)
-    for lane in connection.execute(_LANES).mappings().all():
-        most = min(lane["jobs"], limit, _room(lane))
+    for queued in connection.execute(_QUEUED).mappings().all():
+        most = min(queued["jobs"], limit, _room(queued))
         if most > 0:
-            own = {"own": lane["tenant_id"], "route": lane["route"], "model": lane["model"], "most": most}
+            own = {
+                "own": queued["tenant_id"],
+                "route": queued["route"],
+                "model": queued["model"],
+                "most": most,
+            }
             for row in connection.execute(_HEADS, own).mappings():
                 _add(found, row)
     return found
 
 
-def _add(found: dict[Lane, list[ReadyJob]], row: Row) -> None:
+def _add(found: dict[Channel, list[ReadyJob]], row: Row) -> None:
     route, model = Route(row["route"]), row["model"]
     found[route, model].append(ReadyJob(JobId(row["id"]), route, model, row["fence"]))

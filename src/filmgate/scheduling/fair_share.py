@@ -2,8 +2,8 @@
 
 Start-time fair queueing: a tenant's virtual time grows by predicted GPU-seconds over weight with every job it
 starts, and the tenant with the lowest virtual time is served next. A tenant without queued jobs joins at the
-lowest virtual time among those waiting: idling saves nothing up, and a first job does not wait for another
-tenant's backlog. On PostgreSQL the account row is the lock of all transitions of its tenant, taken first.
+lowest virtual time among those waiting: it cannot save up idle time, and a first job does not wait for
+another tenant's backlog. On PostgreSQL, every transition of a job locks its tenant's account row first.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from filmgate.jobs import JobState, Reason, Route, Share, TenantId, Ticket
 from filmgate.scheduling.rows import Row, to_routing
 
 DAY_SECONDS = 86400
-# Routing decisions are counted beside the jobs, under a state that no job has.
+# Routing decisions are counted in the same table, under a state that no job has.
 ROUTED = "routed"
 _OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
@@ -46,8 +46,8 @@ _CHARGE = (
     .where(_OWN)
     .values(virtual_time=accounts.c.virtual_time + sa.bindparam("cost") / accounts.c.weight)
 )
-# The lowest virtual time among those waiting; among all where nobody waits, the highest. Dedicated tenants
-# wait for other workers: they are compared with each other alone.
+# The lowest virtual time among those waiting; if no tenant waits, the highest of all. Dedicated tenants
+# wait for other workers, so they are compared only with each other.
 _IS_ALIKE = accounts.c.is_dedicated == sa.bindparam("is_dedicated")
 _VIRTUAL_NOW = (
     sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0"), _IS_ALIKE),
@@ -61,7 +61,7 @@ _SHARED_BACKLOG = _BACKLOG.where(
     job_counts.c.tenant_id.not_in(sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated")))
 )
 _LOCK_BACKLOG = sa.select(sa.func.pg_advisory_xact_lock(0x6261636B))  # "back"
-# More transactions than run at once: this many jobs may join the backlog between a check and its commit.
+# More transactions than run in parallel: this many jobs may join the backlog between a check and its commit.
 _MAX_CONCURRENT = 64
 
 
@@ -161,9 +161,11 @@ def move(connection: sa.Connection, job: Row, target: JobState) -> None:
 
 
 def count_end(connection: sa.Connection, job: Row, end: EndOfJob) -> None:
-    """Count an ended job. Corrects today's use: the job had reserved the predicted GPU-seconds."""
-    more = end.gpu_seconds - job["predicted_gpu_seconds"]
-    connection.execute(_USE, {"own": job["tenant_id"], "today": _day(end.at), "more": more})
+    """Count a finished job. Corrects today's use, if the job reserved its predicted GPU-seconds today."""
+    today = _day(end.at)
+    if _day(job["created_at"]) == today:
+        more = end.gpu_seconds - job["predicted_gpu_seconds"]
+        connection.execute(_USE, {"own": job["tenant_id"], "today": today, "more": more})
     state = JobState.COMPLETED if end.reason is None else JobState.FAILED
     key = _key(job, state) | {"reason": end.reason or "", "version": job["version"] or ""}
     count(connection, key, 1, end.gpu_seconds, end.provider_usd)

@@ -1,4 +1,4 @@
-"""What happened when, by 5 minutes and by hour: ended jobs with latencies and costs, busy and idle devices.
+"""The history by 5 minutes and by hour: finished jobs with latencies and costs, busy and idle devices.
 
 Each job is counted twice with its end, in the transaction that ends it: in the row of its 5 minutes and in
 the row of its hour. The rows outlive the job. Latencies are a histogram whose bucket is part of the key, so
@@ -86,10 +86,10 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Jobs that ended in a period; `group` names them by what was asked for: tenant, model, route, reason.
+    """Jobs that ended in a period; `group` has their values of the names in `group_by`: tenant, model ...
 
-    `late` counts those that missed their objective or failed, of `judged`: cancelled and invalid jobs are
-    not judged. GPU-seconds are those of our own GPUs.
+    `judged` counts jobs that have an objective: all except cancelled and invalid ones. `late` counts the
+    judged jobs that failed or missed their objective. GPU-seconds do not include providers.
     """
 
     period: int
@@ -108,7 +108,8 @@ class Ended:
 class DeviceSeconds:
     """How long a worker's device had a job and had none, since the worker was ready.
 
-    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps.
+    `gap` is the idle time between two clips while the next job was already waiting, and `gaps` the number of
+    such periods.
     """
 
     busy: float = 0.0
@@ -117,9 +118,7 @@ class DeviceSeconds:
     gaps: int = 0
 
     def since(self, before: "DeviceSeconds") -> "DeviceSeconds":
-        """What has passed since an earlier reading; everything, if the worker has started again since."""
-        if self.busy < before.busy or self.idle < before.idle or self.gaps < before.gaps:
-            return self
+        """What has passed since an earlier reading of the same process."""
         return DeviceSeconds(
             self.busy - before.busy, self.idle - before.idle, self.gap - before.gap, self.gaps - before.gaps
         )
@@ -134,7 +133,7 @@ class DevicePeriod:
 
 
 def record_end(connection: sa.Connection, row: Row, end: EndOfJob) -> None:
-    """Count an ended job in its 5 minutes and in its hour."""
+    """Count a finished job in its 5 minutes and in its hour."""
     seconds = max(end.at - row["created_at"], 0.0)
     counted = {name: row[name] for name in ("tenant_id", "route", "model")} | {
         "reason": end.reason or "",
@@ -237,6 +236,17 @@ class History:
             DevicePeriod(int(begin), DeviceSeconds(busy, idle, gap, int(gaps)))
             for begin, busy, idle, gap, gaps in rows
         ]
+
+    def busy_shares(self, days: int) -> list[float]:
+        """The share of each hour in which devices had a job, over the last `days`.
+
+        An hour without a worker is left out.
+        """
+        with self._database.read() as connection:
+            now = self._database.now(connection)
+        window = Window.around(now - days * 86400, now, COARSE_SECONDS, now)
+        hours = [period.seconds for period in self.read_devices(window)]
+        return [hour.busy / (hour.busy + hour.idle) for hour in hours if hour.busy + hour.idle > 0]
 
     def delete_old(self) -> None:
         """Delete rows that are older than their kind is kept. Idempotent."""

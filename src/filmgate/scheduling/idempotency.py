@@ -1,6 +1,6 @@
 """Finds the job that an earlier request with the same key or body created.
 
-Bodies and prompts are stored as digests that confirm a guess to nobody without the tenant's key. Each tenant
+Bodies and prompts are stored as digests that do not confirm a guess without the tenant's key. Each tenant
 has a random HMAC key. It is stored with the account, encrypted with the tenant's key, so that every process
 computes the same digest and a copy of the database is not enough to compute any.
 """
@@ -8,6 +8,8 @@ computes the same digest and a copy of the database is not enough to compute any
 import hashlib
 import hmac
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -24,6 +26,8 @@ from filmgate.telemetry.logs import Log
 log = Log("queue")
 
 KEY_CONTEXT = "key of body digests"
+# Another process replaces the key when the tenant's encryption key was replaced.
+_KEY_SECONDS = 5.0
 _FIND = sa.select(accounts.c.digest_key).where(accounts.c.tenant_id == sa.bindparam("own"))
 _OWN = jobs.c.tenant_id == sa.bindparam("own")
 _BY_KEY = sa.select(jobs).where(_OWN, jobs.c.idempotency_key == sa.bindparam("key"))
@@ -38,12 +42,15 @@ _FOUND_ORIGINAL = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).v
 
 
 class BodyDigests:
-    """The HMAC keys of a process. Calls the keyring once per tenant, never in a transaction."""
+    """The HMAC keys of a process. Never calls the keyring in a transaction."""
 
-    def __init__(self, database: Database, sealer: Sealer) -> None:
+    def __init__(
+        self, database: Database, sealer: Sealer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
         self._sealer = sealer
-        self._keys: dict[TenantId, bytes] = {}
+        self._clock = clock
+        self._keys: dict[TenantId, tuple[bytes, float]] = {}
 
     def protect(self, tenant_id: TenantId, idempotency: Idempotency) -> Idempotency:
         """The same, with the digest as it is stored. Raises what the keyring raises."""
@@ -54,9 +61,10 @@ class BodyDigests:
         return self._digest(tenant_id, b"prompt\0" + prompt.encode())
 
     def _digest(self, tenant_id: TenantId, data: bytes) -> str:
-        key = self._keys.get(tenant_id)
-        if key is None:
-            key = self._keys[tenant_id] = self._load(tenant_id)
+        key, expires_at = self._keys.get(tenant_id, (b"", 0.0))
+        if self._clock() >= expires_at:
+            key = self._load(tenant_id)
+            self._keys[tenant_id] = (key, self._clock() + _KEY_SECONDS)
         return hmac.new(key, data, hashlib.sha256).hexdigest()
 
     def _load(self, tenant_id: TenantId) -> bytes:

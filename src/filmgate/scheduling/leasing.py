@@ -132,7 +132,7 @@ class Leasing:
             return None
         if row["wake_at"] is None:
             fair_share.charge(connection, row)
-        now = self._database.now(connection)
+        now = self._database.moment(connection).now
         version = _version_for(offer, row)
         if row["started_at"] is None:
             observe_wait(connection, row, version, now)
@@ -170,7 +170,13 @@ class Leasing:
 
         Runs after the transaction: the keyring may be slow, and no lock may wait for it.
         """
-        lease = Lease(to_job(row), offer.worker_id, row["fence"], self._settings.lease_seconds, row["waited"])
+        try:
+            job = to_job(row)
+        except ValueError as exc:
+            # A newer version wrote it. The lease expires: a worker of that version may render the job.
+            log.error("a job cannot be read by this version of filmgate", error=exc, job_id=row["id"])  # noqa: TRY400
+            return None
+        lease = Lease(job, offer.worker_id, row["fence"], self._settings.lease_seconds, row["waited"])
         try:
             texts = open_prompt(self._sealer, row)
         except (KeyRefused, KeyringUnavailable) as exc:
@@ -204,4 +210,4 @@ class Leasing:
 
 def _version_for(offer: Offer, row: Row) -> str:
     """The weights that the worker has loaded, or the provider's model; "" if neither is known."""
-    return offer.versions.get(row["model"]) or to_routing(row["routing"]).offer or ""
+    return offer.versions.get(row["model"]) or to_routing(row["routing"]).provider_model or ""

@@ -17,7 +17,7 @@ from prometheus_client.samples import Exemplar
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Route
 from filmgate.scheduling.base import JobReader
-from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, TOTAL, WAIT, merge
+from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, TOTAL, WAIT
 from filmgate.scheduling.records import DURATION_BOUNDS, Backlog, EndedJobs, Histogram, Statistics
 from filmgate.settings import Settings
 from filmgate.slo.counts import SloCount
@@ -54,7 +54,8 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            backlog, statistics = self._reader.backlog(), self._reader.statistics()
+            backlog = self._reader.backlog()
+            statistics = self._reader.statistics(max_tenants=self._terms.max_tenants)
         except QueueUnavailable:
             yield _value(metrics.QUEUE_UP, 0)
             return
@@ -64,7 +65,7 @@ class QueueCollector(Collector):
         yield from _describe_history(statistics)
         yield from _describe_slo(statistics.slo)
         yield from _describe_cost(statistics.ended, self._terms.usd_per_gpu_hour)
-        yield from _describe_durations(statistics.histograms, self._terms.max_tenants)
+        yield from _describe_durations(statistics.histograms)
 
 
 def version_label(version: str) -> str:
@@ -146,11 +147,7 @@ def _describe_cost(ended: Iterable[EndedJobs], usd_per_gpu_hour: float) -> Itera
     yield per_clip
 
 
-def _describe_durations(histograms: Iterable[Histogram], max_tenants: int) -> Iterator[Metric]:
-    histograms = list(histograms)
-    tenants = {histogram.series.tenant_id for histogram in histograms}
-    if len(tenants - {""}) > max_tenants:
-        histograms = merge(histograms, "kind", "model", "version", "route")
+def _describe_durations(histograms: Iterable[Histogram]) -> Iterator[Metric]:
     families = {kind: metric.histogram() for kind, metric in _FAMILIES.items()}
     stages = metrics.STAGE_SECONDS.histogram()
     for histogram in histograms:

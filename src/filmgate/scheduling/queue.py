@@ -34,7 +34,7 @@ from filmgate.jobs import (
 )
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
-from filmgate.scheduling.claims import Lane, ReadyJob, find_ready
+from filmgate.scheduling.claims import Channel, ReadyJob, find_ready
 from filmgate.scheduling.idempotency import BodyDigests, find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
 from filmgate.scheduling.rerouting import lock_lost, move_jobs
@@ -42,6 +42,7 @@ from filmgate.scheduling.rows import (
     IS_DUE,
     Row,
     from_progress,
+    lease_lost,
     open_prompt,
     seal_prompt,
     to_clip,
@@ -64,12 +65,11 @@ log = Log("queue")
 
 _INSERT = sa.insert(jobs).returning(jobs)
 _KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
-    ["provider", "invocation", "job_id", "started_at", "updated_at"],
+    ["provider", "invocation", "job_id", "updated_at"],
     sa.select(
         invocations.c.provider,
         invocations.c.invocation,
         sa.bindparam("the_id", type_=sa.Text).label("job_id"),
-        invocations.c.started_at,
         invocations.c.updated_at,
     ).where(
         invocations.c.job_seq == sa.bindparam("the_seq"),
@@ -77,6 +77,7 @@ _KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
         invocations.c.state != "closed",
     ),
 )
+_ENDED_LEASE = sa.select(jobs.c.seq).where(jobs.c.seq == sa.bindparam("the_seq"), IS_DUE)
 _HELD = (jobs.c.id == sa.bindparam("the_id"), jobs.c.fence == sa.bindparam("the_fence"))
 _HEARTBEAT = (
     sa.update(jobs)
@@ -93,7 +94,7 @@ _HEARTBEAT_WITH_PROGRESS = _HEARTBEAT.values(
 class SqlQueue:
     """Jobs as rows: leased by fence, shared fairly between tenants, ended once.
 
-    The waker tells workers about jobs they can lease. It is best effort: the database decides.
+    The waker wakes workers that can lease a job. It is best effort: the database decides.
     """
 
     def __init__(
@@ -179,11 +180,11 @@ class SqlQueue:
             values |= {"the_id": lease.job.id, "the_fence": lease.fence}
             statement = _HEARTBEAT
             if progress is not None:
-                values |= from_progress(progress) | {"the_time": self._database.now(connection)}
+                values |= from_progress(progress) | {"the_time": self._database.moment(connection).now}
                 statement = _HEARTBEAT_WITH_PROGRESS
             row = connection.execute(statement, values).mappings().one_or_none()
             if row is None:
-                raise _lost(lease)
+                raise lease_lost(lease)
             if progress is not None and progress.done == 0:
                 self._transitions.note_stage(connection, row)
         self._waker.renewed(lease)
@@ -236,19 +237,21 @@ class SqlQueue:
             return row, delay
         job = lease.job
         move = Move(job.tenant_id, job.id, Route.GPU, failed.routing)
-        move_jobs(connection, [move], self._database.now(connection))
+        move_jobs(connection, [move], self._database.moment(connection).now)
         return lock_job(connection, job.tenant_id, job.id), delay
 
     def cancel(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> Job:
         with self._database.write() as connection:
             row = lock_job(connection, tenant_id, job_id)
-            state, entry = JobState(row["state"]), cancelled_entry(row, actor)
-            if state is JobState.QUEUED:
-                self._transitions.audit(connection, row, entry)
+            entry = cancelled_entry(row, actor)
+            if self._is_held(connection, row):
+                if not row["is_cancelling"]:
+                    values = {"is_cancelling": True}
+                    row = self._transitions.change(connection, row, JobState.RUNNING, values, entry=entry)
+            elif not JobState(row["state"]).is_final:
+                if not row["is_cancelling"]:
+                    self._transitions.audit(connection, row, entry)
                 row = self._transitions.fail(connection, row, CANCELLED)
-            elif state is JobState.RUNNING and not row["is_cancelling"]:
-                values = {"is_cancelling": True}
-                row = self._transitions.change(connection, row, JobState.RUNNING, values, entry=entry)
         return self._read(row)
 
     def remove(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> None:
@@ -268,7 +271,7 @@ class SqlQueue:
         with self._database.write() as connection:
             for row in lock_lost(connection, moves, self._database.steady_now(connection)):
                 self._leasing.release(connection, row)
-            moved = move_jobs(connection, moves, self._database.now(connection))
+            moved = move_jobs(connection, moves, self._database.moment(connection).now)
         if moved:
             self.sweep()
         return moved
@@ -280,7 +283,7 @@ class SqlQueue:
     def close(self) -> None:
         self._waker.close()
 
-    def ready_jobs(self, limit: int) -> Mapping[Lane, Sequence[ReadyJob]]:
+    def ready_jobs(self, limit: int) -> Mapping[Channel, Sequence[ReadyJob]]:
         """Jobs that can be leased now: what a waker compares its messages with."""
         with self._database.read() as connection:
             return find_ready(connection, self._database.steady_now(connection), limit)
@@ -292,13 +295,15 @@ class SqlQueue:
             if (tenant_id := connection.execute(owner).scalar_one_or_none()) is None:
                 return False
             row = lock_job(connection, tenant_id, job_id)
-            overdue = sa.select(jobs.c.seq).where(jobs.c.seq == row["seq"], IS_DUE)
-            now = {"steady_now": self._database.steady_now(connection)}
-            is_held = row["state"] == JobState.RUNNING and connection.execute(overdue, now).first() is None
-            if JobState(row["state"]).is_final or is_held:
+            if JobState(row["state"]).is_final or self._is_held(connection, row):
                 return False
             self._transitions.fail(connection, row, failure)
             return True
+
+    def _is_held(self, connection: sa.Connection, row: Row) -> bool:
+        """Whether a worker has a locked job: it runs, and its lease has not ended."""
+        now = {"the_seq": row["seq"], "steady_now": self._database.steady_now(connection)}
+        return row["state"] == JobState.RUNNING and connection.execute(_ENDED_LEASE, now).first() is None
 
     @contextmanager
     def _released_if_lost(self, lease: Lease) -> Iterator[None]:
@@ -312,21 +317,17 @@ class SqlQueue:
         try:
             return lock_job(connection, lease.job.tenant_id, lease.job.id)
         except JobNotFound as exc:
-            raise _lost(lease) from exc
+            raise lease_lost(lease) from exc
 
 
 def _require_held(row: Row, lease: Lease) -> None:
     if row["state"] != JobState.RUNNING or row["fence"] != lease.fence:
-        raise _lost(lease)
+        raise lease_lost(lease)
 
 
 def _to_job(row: Row, known: VideoSpec) -> Job:
     """The job of a row with the texts of a known spec: the keyring is not needed."""
     return to_job(row, (known.prompt, known.negative_prompt))
-
-
-def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} has ended")
 
 
 def _to_ready(job: Job) -> ReadyJob:

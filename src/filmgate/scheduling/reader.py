@@ -26,7 +26,6 @@ from filmgate.scheduling.records import (
     Usage,
 )
 from filmgate.scheduling.rows import (
-    IS_READY,
     UNSEALED,
     Row,
     open_prompt,
@@ -41,20 +40,8 @@ from filmgate.slo.counts import read_totals
 from filmgate.store.keys.data_keys import DataKeys, Sealer
 
 _IDS_PER_QUERY = 500
-_OLDEST = (
-    sa.select(jobs.c.created_at)
-    .where(
-        jobs.c.tenant_id == job_counts.c.tenant_id,
-        jobs.c.route == job_counts.c.route,
-        jobs.c.model == job_counts.c.model,
-        IS_READY,
-    )
-    .order_by(jobs.c.deadline_at, jobs.c.seq)
-    .limit(1)
-    .correlate(job_counts)
-    .scalar_subquery()
-)
-_OPEN_COUNTS = sa.select(job_counts, _OLDEST.label("oldest")).where(
+_OLDEST = sa.select(sa.func.min(jobs.c.created_at)).where(sa.text("jobs.state = 'queued'"))
+_OPEN_COUNTS = sa.select(job_counts).where(
     job_counts.c.jobs > 0, job_counts.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 )
 
@@ -67,10 +54,10 @@ class SqlJobReader:
         self._sealer = Sealer(keys)
         self._commits = CommitSignal(database)
 
-    def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
+    def find(self, tenant_id: TenantId, job_id: JobId, *, has_prompt: bool = True) -> Job:
         with self._database.read() as connection:
             row = _find_row(connection, tenant_id, job_id)
-        return self._read(row)
+        return self._read(row) if has_prompt else to_job(row)
 
     def _read(self, row: Row) -> Job:
         """The job of a row, after the transaction. Its prompt is "" when the tenant's key is destroyed."""
@@ -144,6 +131,7 @@ class SqlJobReader:
     def backlog(self) -> Backlog:
         with self._database.read() as connection:
             rows = connection.execute(_OPEN_COUNTS).all()
+            oldest_queued_at = connection.execute(_OLDEST).scalar()
             workers = read_alive(connection, self._database.steady_now(connection))
         return Backlog(
             counts=tuple(
@@ -157,7 +145,7 @@ class SqlJobReader:
                 )
                 for row in rows
             ),
-            oldest_queued_at=min((row.oldest for row in rows if row.oldest is not None), default=None),
+            oldest_queued_at=oldest_queued_at,
             workers=tuple(workers),
         )
 
@@ -188,12 +176,12 @@ class SqlJobReader:
             now = self._database.now(connection)
         return Usage(tenant_id, used_today(account, now) if account is not None else 0.0)
 
-    def statistics(self) -> Statistics:
+    def statistics(self, *, max_tenants: int = 0) -> Statistics:
         with self._database.read() as connection:
             is_final = job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED])
             ended = connection.execute(sa.select(job_counts).where(is_final)).all()
             routed = connection.execute(sa.select(job_counts).where(job_counts.c.state == ROUTED)).all()
-            histograms = read_histograms(connection)
+            histograms = read_histograms(connection, self._database.now(connection), max_tenants)
             slo = read_totals(connection)
         return Statistics(
             ended=tuple(

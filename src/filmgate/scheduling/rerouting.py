@@ -47,7 +47,7 @@ _MOVE = _REASON.values(
 
 
 def lock_lost(connection: sa.Connection, moves: Sequence[Move], steady_now: float) -> Sequence[Row]:
-    """The running jobs among those that leave our GPUs whose lease has ended, locked with their accounts."""
+    """The running jobs whose lease has ended and that leave the local GPUs, locked with their accounts."""
     leaving = {move.job_id: move.tenant_id for move in moves if move.route is not Route.GPU}
     if not leaving:
         return ()

@@ -37,7 +37,7 @@ class Rewrapping:
         self._keyring = keyring
 
     def run(self, tenant_id: TenantId) -> Rewrapped:
-        """Wrap all data keys of the tenant with its current key; delete older keys that nobody uses now."""
+        """Wrap all data keys of the tenant with its current key; delete older keys that are not used."""
         rewrap = partial(self._keyring.rewrap, tenant_id)
         prompts = self._rewrap_prompts(tenant_id, rewrap)
         self._rewrap_digest_key(tenant_id, rewrap)

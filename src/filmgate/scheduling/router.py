@@ -24,7 +24,7 @@ NO_MANAGED_WORKER = (RouteReason.PROVIDER_UNHEALTHY, "no managed worker is alive
 
 
 class Router:
-    """Routes requests between our GPUs and a provider."""
+    """Routes requests between local GPUs and a provider."""
 
     def __init__(self, managed: ManagedRoute, settings: RoutingSettings) -> None:
         self.managed = managed
@@ -34,7 +34,7 @@ class Router:
         self._sent = 0
 
     def choose(self, ticket: Ticket, policy: ManagedPolicy, slot: Slot, forecast: Forecast) -> Choice:
-        """The route of a request that arrives now and has this slot on our own GPUs."""
+        """The route of a request that arrives now and has this slot on local GPUs."""
         now = forecast.snapshot.now
         case = Case(
             now=now,
@@ -49,7 +49,7 @@ class Router:
             if forecast is not self._seen:
                 self._seen, self._sent = forecast, 0
             quote = self.quote(ticket.spec, policy, forecast, self._sent)
-            choice = choose(case, (quote,), self.settings)
+            choice = choose(case, quote, self.settings)
             self._sent += choice.route is Route.MANAGED
         return choice
 

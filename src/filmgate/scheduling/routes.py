@@ -1,10 +1,9 @@
-"""Own GPU or managed provider: a pure choice between values.
+"""Chooses between local GPUs and a managed provider: a pure function of values.
 
-A job goes to a provider when our GPUs would miss its deadline or when it has waited past the limit, and only
-if its tenant allows the provider, the provider is healthy and it will finish the clip sooner.
+A job goes to a provider when the local GPUs would miss its deadline or when it has waited past the limit, and
+only if its tenant allows the provider, the provider is healthy and it will finish the clip sooner.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isinf
 from typing import Protocol
@@ -101,21 +100,16 @@ def reason_to_leave(case: Case, settings: RoutingSettings) -> RouteReason | None
     return RouteReason.AGE if case.waited_seconds >= settings.spill_after_seconds else None
 
 
-def choose(case: Case, quotes: Sequence[Quote], settings: RoutingSettings) -> Choice:
-    """The route of a job: the cheapest usable quote, then the fastest, or our GPUs."""
+def choose(case: Case, quote: Quote, settings: RoutingSettings) -> Choice:
+    """The route of a job, given the quote of the provider."""
     reason = reason_to_leave(case, settings)
     if reason is None:
         return ON_GPU
     if not case.policy.is_allowed:
         return _stay(case, RouteReason.POLICY, "the tenant allows no managed provider")
-    if not quotes:
-        return _stay(case, RouteReason.DISABLED, "no provider is configured")
-    obstacles = [_find_obstacle(case, quote, settings) for quote in quotes]
-    usable = [quote for quote, obstacle in zip(quotes, obstacles, strict=True) if obstacle is None]
-    if not usable:
-        return _stay(case, *next(obstacle for obstacle in obstacles if obstacle is not None))
-    best = min(usable, key=lambda quote: (quote.usd, quote.seconds))
-    return _leave(case, best, reason, settings)
+    if (obstacle := _find_obstacle(case, quote, settings)) is not None:
+        return _stay(case, *obstacle)
+    return _leave(case, quote, reason, settings)
 
 
 def _find_obstacle(case: Case, quote: Quote, settings: RoutingSettings) -> Obstacle | None:
@@ -130,7 +124,7 @@ def _find_obstacle(case: Case, quote: Quote, settings: RoutingSettings) -> Obsta
 
 
 def _is_worth_it(case: Case, quote: Quote, settings: RoutingSettings) -> bool:
-    """In time; or late but started at once, for a job that is old or that no GPU worker serves."""
+    """On time; or late but started immediately, for a job that is old or that no GPU worker serves."""
     if _is_in_time(case, quote, settings):
         return True
     is_old = case.waited_seconds >= settings.spill_after_seconds
@@ -153,7 +147,7 @@ def _leave(case: Case, quote: Quote, reason: RouteReason, settings: RoutingSetti
         reason=RouteReason.AGE if is_old and not _is_in_time(case, quote, settings) else reason,
         detail=f"{_describe_gpu(case)}; {quote.provider} takes {quote.seconds:.0f} s",
         provider=quote.provider,
-        offer=quote.model,
+        provider_model=quote.model,
         changes=quote.changes,
         usd=quote.usd,
         expected_seconds=quote.seconds,
@@ -167,4 +161,4 @@ def _describe_gpu(case: Case) -> str:
     if isinf(gpu.wait_seconds):
         return f"no GPU worker is alive, {left:.0f} s until the deadline"
     wait = f"{gpu.wait_seconds:.0f} s of it waiting"
-    return f"our GPUs take {gpu.seconds:.0f} s ({wait}), {left:.0f} s until the deadline"
+    return f"your GPUs take {gpu.seconds:.0f} s ({wait}), {left:.0f} s until the deadline"

@@ -8,12 +8,14 @@ import sqlalchemy as sa
 
 from filmgate.database.records import read_record
 from filmgate.database.schema import jobs
+from filmgate.errors import LeaseLost
 from filmgate.jobs import (
     Clip,
     Failure,
     Job,
     JobId,
     JobState,
+    Lease,
     Progress,
     Route,
     Routing,
@@ -57,6 +59,11 @@ def ready_heads(*columns: sa.Column[Any]) -> sa.Select[Any]:
         .order_by(jobs.c.deadline_at, jobs.c.seq)
         .limit(sa.bindparam("most"))
     )
+
+
+def lease_lost(lease: Lease) -> LeaseLost:
+    """The error of a write with a stale fence."""
+    return LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} has ended")
 
 
 def to_row(ticket: Ticket, sealed_prompt: bytes, prompt_hmac: str) -> dict[str, Any]:

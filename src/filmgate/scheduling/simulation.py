@@ -2,21 +2,22 @@
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
+from typing import NamedTuple
 
 from filmgate.jobs import JobId, Route, TenantId
-from filmgate.scheduling.snapshot import QueuedJob, Share, Snapshot
+from filmgate.scheduling.snapshot import Account, QueuedJob, Snapshot
 from filmgate.scheduling.workers import WorkerStatus
 
-# Route, model and tenant; the tenant is empty unless it is dedicated or workers serve it alone.
+# Route, model and tenant; the tenant is empty unless it is dedicated or has its own workers.
 Lane = tuple[Route, str, TenantId]
 
 _ANY = TenantId("")
 TakesTurn = Callable[[QueuedJob, float], bool]
-_NEW_TENANT = Share()
+_NEW_TENANT = Account()
 
 
 class Lanes:
@@ -59,40 +60,45 @@ def always(_job: QueuedJob, _starts_in: float) -> bool:
 
 
 class SimulatedWorker:
-    """One slot of a worker: what it has started, and when it is free.
+    """One slot of a worker. One with `speed` 0.5 takes twice as long as predicted."""
 
-    A worker with `speed` 0.5 takes twice as long as predicted.
-    """
-
-    __slots__ = ("_speed", "free_at", "is_assumed", "lanes", "served", "started")
+    __slots__ = ("_speed", "free_at", "is_assumed", "lanes")
 
     def __init__(self, lanes: frozenset[Lane], *, is_assumed: bool = False, speed: float = 1.0) -> None:
         self.lanes = lanes
         self._speed = speed
         self.free_at = 0.0
         self.is_assumed = is_assumed
-        self.started: list[tuple[float, float, QueuedJob]] = []  # (start, start tag, job)
-        self.served: list[tuple[TenantId, float]] = []  # (tenant, end), running jobs included
 
-    def run(self, job: QueuedJob, at: float, tag: float) -> float:
-        self.started.append((at, tag, job))
-        self.free_at = at + job.busy_seconds / self._speed
-        self.served.append((job.tenant_id, self.free_at))
-        return self.free_at
+    def seconds(self, busy_seconds: float) -> float:
+        """How long work takes here that takes `busy_seconds` at full speed."""
+        return busy_seconds / self._speed
 
-    def ends_of(self, tenant_id: TenantId) -> Iterator[float]:
-        return (end for tenant, end in self.served if tenant == tenant_id)
+
+class Look(NamedTuple):
+    """A free worker looked for a job, and started this one or found none.
+
+    `tag` is the tenant's virtual time when the job was chosen; -inf for a job that bypasses fair share, inf
+    without a job.
+    """
+
+    at: float
+    worker: SimulatedWorker
+    tag: float = inf
+    job: QueuedJob | None = None
+    lane: Lane | None = None
+    ends_at: float = inf
 
 
 class _Tenant:
     """A tenant's queued jobs per lane, and its account as the simulation moves it on."""
 
-    def __init__(self, tenant_id: TenantId, share: Share) -> None:
+    def __init__(self, tenant_id: TenantId, account: Account) -> None:
         self.id = tenant_id
-        self.weight = share.weight
-        self.virtual_time = share.virtual_time
-        self.running = share.running
-        self.max_running = inf if share.max_running is None else share.max_running
+        self.weight = account.weight
+        self.virtual_time = account.virtual_time
+        self.running = account.running
+        self.max_running = inf if account.max_running is None else account.max_running
         self.lanes: dict[Lane, deque[QueuedJob]] = {}
 
     def add(self, job: QueuedJob, lane: Lane) -> None:
@@ -110,10 +116,11 @@ class Simulation:
     def __init__(
         self, snapshot: Snapshot, lanes: Lanes, takes_turn: TakesTurn, workers: list[SimulatedWorker]
     ) -> None:
-        self._snapshot = snapshot
+        self.workers = workers
+        self.looks: list[Look] = []  # in the order in which they happen
+        self.snapshot = snapshot
         self._lanes = lanes
         self._takes_turn = takes_turn
-        self._workers = workers
         self._slots: dict[JobId, Slot] = {}
         self._positions: dict[Lane, int] = {}
         self._tenants: dict[TenantId, _Tenant] = {}
@@ -121,15 +128,16 @@ class Simulation:
         self._ends = [(job.free_in, job.tenant_id) for job in snapshot.running]
         heapq.heapify(self._ends)
         self._waiting = 0
-        self._queue_jobs({lane for worker in workers for lane in worker.lanes})
+        self.served = {lane for worker in workers for lane in worker.lanes}
+        self._queue_jobs()
         self._by_time = [(tenant.virtual_time, tenant.id) for tenant in self._tenants.values()]
         heapq.heapify(self._by_time)
 
-    def _queue_jobs(self, lanes: set[Lane]) -> None:
-        listed = sorted(self._snapshot.queued, key=lambda job: (job.deadline_at, job.seq))
-        tails = (job for tail in self._snapshot.tails for job in tail.expand())
+    def _queue_jobs(self) -> None:
+        listed = sorted(self.snapshot.queued, key=lambda job: (job.deadline_at, job.seq))
+        tails = (job for tail in self.snapshot.tails for job in tail.expand())
         for job in chain(listed, tails):
-            if (lane := self._lane_of(job)) not in lanes:
+            if (lane := self._lane_of(job)) not in self.served:
                 continue
             self._waiting += 1
             if job.ready_in is None:
@@ -140,21 +148,23 @@ class Simulation:
 
     def run(self) -> dict[JobId, Slot]:
         """Start every job that can start; returns the slots of all."""
-        free = [(worker.free_at, number) for number, worker in enumerate(self._workers)]
+        free = [(worker.free_at, number) for number, worker in enumerate(self.workers)]
         heapq.heapify(free)
         while free and self._waiting:
             at, number = heapq.heappop(free)
             self._release(at)
-            worker = self._workers[number]
+            worker = self.workers[number]
             if (job := self._next(worker, at)) is not None:
                 ends_at = self._start(worker, *job, at)
                 heapq.heappush(free, (ends_at, number))
-            elif (later := self._next_event(worker, at)) < inf:
+                continue
+            self.looks.append(Look(at, worker))
+            if (later := self._next_event(worker, at)) < inf:
                 heapq.heappush(free, (later, number))
         # A lost job that no worker serves can hold its tenant's last place: the others never start.
         lanes = (lane for tenant in self._tenants.values() for lane in tenant.lanes.values())
         for blocked in chain(self._due, *lanes):
-            self._add_slot(blocked, inf)
+            self._add_slot(blocked, inf, inf)
         return self._slots
 
     def _lane_of(self, job: QueuedJob) -> Lane:
@@ -162,8 +172,8 @@ class Simulation:
 
     def _tenant(self, tenant_id: TenantId) -> _Tenant:
         if tenant_id not in self._tenants:
-            share = self._snapshot.shares.get(tenant_id, _NEW_TENANT)
-            self._tenants[tenant_id] = _Tenant(tenant_id, share)
+            account = self.snapshot.accounts.get(tenant_id, _NEW_TENANT)
+            self._tenants[tenant_id] = _Tenant(tenant_id, account)
         return self._tenants[tenant_id]
 
     def _release(self, at: float) -> None:
@@ -225,16 +235,20 @@ class Simulation:
         self._waiting -= 1
         tenant = self._tenant(job.tenant_id)
         tenant.running += not job.was_running
-        ends_at = worker.run(job, at, tag)
+        ends_at = worker.free_at = at + worker.seconds(job.busy_seconds)
+        self.looks.append(Look(at, worker, tag, job, self._lane_of(job), ends_at))
         heapq.heappush(self._ends, (ends_at, job.tenant_id))
-        self._add_slot(job, inf if worker.is_assumed else at)
+        if worker.is_assumed:
+            self._add_slot(job, inf, inf)
+        else:
+            self._add_slot(job, at, ends_at)
         return ends_at
 
-    def _add_slot(self, job: QueuedJob, starts_in: float) -> None:
+    def _add_slot(self, job: QueuedJob, starts_in: float, ends_in: float) -> None:
         lane = self._lane_of(job)
         self._positions[lane] = self._positions.get(lane, 0) + 1
         if job.job_id is not None:
-            self._slots[job.job_id] = Slot(self._positions[lane], starts_in, starts_in + job.busy_seconds)
+            self._slots[job.job_id] = Slot(self._positions[lane], starts_in, ends_in)
 
     def _next_event(self, worker: SimulatedWorker, at: float) -> float:
         """When a worker that found nothing should look again: a job ends, or a backoff is over."""

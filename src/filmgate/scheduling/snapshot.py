@@ -3,8 +3,9 @@
 Reading it takes index seeks per tenant, route and model, never the whole backlog.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import repeat
 
@@ -19,7 +20,7 @@ from filmgate.scheduling.workers import WorkerStatus, read_alive
 _MIN_LISTED = 50
 # The measured pace of a running job replaces the prediction once this share of it is done.
 _PACE_FROM = 0.2
-# A provider was asked to render these jobs: routing must leave them alone.
+# A provider was asked to render these jobs: routing must not move them.
 IS_AT_PROVIDER = sa.and_(
     sa.text("jobs.route = 'managed'"),
     sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state.not_in(["failed", "closed"])),
@@ -31,11 +32,15 @@ _COLUMNS = tuple(
         "wake_at", "wake_set_at", "worker_id", "fraction", "predicted_gpu_seconds", "predicted", "routing",
     )
 )  # fmt: skip
-_LANES = sa.select(job_counts).where(
+_QUEUED = sa.select(job_counts).where(
     job_counts.c.state == JobState.QUEUED.value, job_counts.c.reason == "", job_counts.c.jobs > 0
 )
 _DEDICATED = sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated"))
-_SHARES = sa.select(accounts).where(sa.or_(accounts.c.queued > 0, accounts.c.running > 0))
+# An idle tenant joins at the lowest virtual time of those waiting, unless its own is higher.
+_LOWEST = sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0")).scalar_subquery()
+_ACCOUNTS = sa.select(accounts).where(
+    sa.or_(accounts.c.queued > 0, accounts.c.running > 0, accounts.c.virtual_time > _LOWEST)
+)
 _WOKEN = sa.select(*_COLUMNS).where(sa.text("jobs.wake_at IS NOT NULL")).order_by(jobs.c.wake_at)
 _HEADS = ready_heads(*_COLUMNS)
 _SPECS = (jobs.c.spec, IS_AT_PROVIDER.label("is_at_provider"))
@@ -88,7 +93,10 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job on a live worker. `free_in` is when it stops occupying the worker, `ends_in` when it is done."""
+    """A job on a live worker. `free_in` is when it stops occupying the worker, `ends_in` when it is done.
+
+    A GPU worker leases the next job while it decodes one and stores another: each occupies it in turn.
+    """
 
     job_id: JobId
     tenant_id: TenantId
@@ -99,7 +107,7 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Account:
     """A tenant's fair-share account."""
 
     weight: float = 1.0
@@ -110,23 +118,33 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Queued and running jobs, fair-share accounts and live workers. `now` is in Unix seconds."""
+    """Queued and running jobs, fair-share accounts and live workers. `now` is in Unix seconds.
+
+    `accounts` has the tenants with open jobs, and those that would be served later than one of them.
+    """
 
     now: float
     queued: tuple[QueuedJob, ...] = ()
     tails: tuple[Tail, ...] = ()
     running: tuple[RunningJob, ...] = ()
-    shares: Mapping[TenantId, Share] = field(default_factory=dict)
+    accounts: Mapping[TenantId, Account] = field(default_factory=dict)
     workers: tuple[WorkerStatus, ...] = ()
     dedicated: frozenset[TenantId] = frozenset()  # tenants that shared GPU workers never serve
 
-    def virtual_now(self, tenant_id: TenantId) -> float:
-        """The virtual time at which a tenant without queued jobs joins those that share its GPUs."""
-        waiting = {job.tenant_id for job in self.queued} | {tail.tenant_id for tail in self.tails}
+    def joined_virtual_time(self, tenant_id: TenantId) -> float:
+        """The tenant's virtual time after a new job, as `fair_share.admit` sets it.
+
+        A tenant without queued jobs joins at the lowest virtual time of those that wait for the same GPUs.
+        """
+        own = self.accounts[tenant_id].virtual_time if tenant_id in self.accounts else 0.0
+        waiting = {job.tenant_id for job in self.queued if not job.was_running}
+        waiting |= {tail.tenant_id for tail in self.tails}
+        if tenant_id in waiting:
+            return own
         is_dedicated = tenant_id in self.dedicated
-        alike = {tenant for tenant in waiting if (tenant in self.dedicated) is is_dedicated}
-        times = (self.shares[tenant].virtual_time for tenant in alike if tenant in self.shares)
-        return min(times, default=0.0)
+        alike = (tenant for tenant in waiting if (tenant in self.dedicated) is is_dedicated)
+        times = (self.accounts[tenant].virtual_time for tenant in alike if tenant in self.accounts)
+        return max(own, min(times, default=own))
 
 
 def read_snapshot(
@@ -134,14 +152,14 @@ def read_snapshot(
 ) -> Snapshot:
     """The queue as it is, with at most about `limit` jobs listed one by one."""
     workers = tuple(read_alive(connection, steady_now))
-    alive = {worker.worker_id for worker in workers}
+    alive = {worker.worker_id: worker for worker in workers}
     queued: list[QueuedJob] = []
-    running: list[RunningJob] = []
+    running: defaultdict[WorkerId, list[RunningJob]] = defaultdict(list)
     woken = _WOKEN.add_columns(*_SPECS) if has_specs else _WOKEN
     for row in connection.execute(woken).mappings():
-        is_held = row["state"] == JobState.RUNNING and row["worker_id"] in alive
-        if is_held and row["wake_at"] > steady_now:
-            running.append(_to_running(row, now))
+        worker = alive.get(row["worker_id"]) if row["state"] == JobState.RUNNING else None
+        if worker is not None and row["wake_at"] > steady_now:
+            running[worker.worker_id].append(_to_running(row, now, worker.speed))
         else:
             queued.append(_to_queued(row, ready_in=max(row["wake_at"] - steady_now, 0.0)))
     listed, tails = _read_lanes(connection, queued, has_specs=has_specs, limit=limit)
@@ -149,8 +167,10 @@ def read_snapshot(
         now=now,
         queued=(*queued, *listed),
         tails=tuple(tails),
-        running=tuple(running),
-        shares={TenantId(row["tenant_id"]): _to_share(row) for row in connection.execute(_SHARES).mappings()},
+        running=tuple(job for name, held in running.items() for job in _in_turn(held, alive[name].capacity)),
+        accounts={
+            TenantId(row["tenant_id"]): _to_account(row) for row in connection.execute(_ACCOUNTS).mappings()
+        },
         dedicated=frozenset(connection.execute(_DEDICATED).scalars()),
         # A draining worker finishes its job and leases no other.
         workers=tuple(worker for worker in workers if not worker.is_draining),
@@ -160,7 +180,7 @@ def read_snapshot(
 def _read_lanes(
     connection: sa.Connection, woken: list[QueuedJob], *, has_specs: bool, limit: int
 ) -> tuple[list[QueuedJob], list[Tail]]:
-    lanes = connection.execute(_LANES).mappings().all()
+    lanes = connection.execute(_QUEUED).mappings().all()
     most = max(limit // max(len(lanes), 1), _MIN_LISTED)
     statement = _HEADS.add_columns(*_SPECS) if has_specs else _HEADS
     listed: list[QueuedJob] = []
@@ -206,10 +226,12 @@ def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
     )
 
 
-def _to_running(row: Row, now: float) -> RunningJob:
-    predicted, route = _to_predicted(row["predicted"]), Route(row["route"])
-    whole = whole_seconds(route, predicted, to_routing(row["routing"]).expected_seconds)
-    ends_in = remaining_seconds(whole, now - row["started_at"], row["fraction"])
+def _to_running(row: Row, now: float, speed: float) -> RunningJob:
+    predicted, route, fraction = _to_predicted(row["predicted"]), Route(row["route"]), row["fraction"]
+    whole = whole_seconds(route, predicted, to_routing(row["routing"]).expected_seconds) / speed
+    # Without progress it was leased and has not started yet.
+    elapsed = now - row["started_at"] if fraction is not None else 0.0
+    ends_in = remaining_seconds(whole, elapsed, fraction)
     return RunningJob(
         job_id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),
@@ -220,6 +242,15 @@ def _to_running(row: Row, now: float) -> RunningJob:
     )
 
 
+def _in_turn(held: list[RunningJob], capacity: int) -> list[RunningJob]:
+    """The jobs of one worker. Those beyond its capacity wait for the ones that are done first."""
+    jobs = sorted(held, key=lambda job: job.free_in)
+    for place in range(max(capacity, 1), len(jobs)):
+        wait, job = jobs[place - max(capacity, 1)].free_in, jobs[place]
+        jobs[place] = replace(job, free_in=job.free_in + wait, ends_in=job.ends_in + wait)
+    return jobs
+
+
 def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
     """How long a job occupies a worker of its route."""
     if route is Route.MANAGED and provider_seconds is not None:
@@ -228,7 +259,7 @@ def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float 
 
 
 def whole_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
-    """From the start to the finished clip, on our GPU or at the provider."""
+    """From the start to the finished clip, on a local GPU or at the provider."""
     if route is Route.MANAGED and provider_seconds is not None:
         return provider_seconds
     return predicted.load + predicted.gpu_seconds + predicted.upload
@@ -241,5 +272,5 @@ def remaining_seconds(whole: float, elapsed: float, fraction: float | None) -> f
     return max(expected - elapsed, 0.0)
 
 
-def _to_share(row: Row) -> Share:
-    return Share(row["weight"], row["virtual_time"], row["running"], row["max_running"])
+def _to_account(row: Row) -> Account:
+    return Account(row["weight"], row["virtual_time"], row["running"], row["max_running"])

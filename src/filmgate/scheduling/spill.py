@@ -2,7 +2,7 @@
 
 A job that lost its GPU worker counts as queued when no live worker can take it over (ADR 104).
 Every server replica may run it. A pass reads a snapshot, simulates it and moves jobs; a job that changed
-meanwhile is left alone, and two passes over the same queue decide alike.
+meanwhile is not moved, and two passes over the same queue decide alike.
 """
 
 from collections import Counter
@@ -67,7 +67,7 @@ class Spiller:
         return [_move_to(job, Route.GPU, why) for job in waiting[probes:]]
 
     def _is_calm(self, current: Forecast) -> bool:
-        """Every queued job will be in time and none is old: no specs need to be read."""
+        """Every queued job will be on time and none is old: no specs need to be read."""
         settings, snapshot = self._router.settings, current.snapshot
         if any(tail.route is Route.GPU for tail in snapshot.tails):
             return False
@@ -118,7 +118,7 @@ class Spiller:
             return ON_GPU
         assert job.spec is not None, "a movable job has its spec"
         quote = self._router.quote(job.spec, case.policy, before, sent)
-        return choose(case, (quote,), self._router.settings)
+        return choose(case, quote, self._router.settings)
 
     def _move(self, moves: Sequence[Move]) -> int:
         moved = 0
@@ -130,7 +130,7 @@ class Spiller:
 
 
 def _movable(snapshot: Snapshot) -> list[QueuedJob]:
-    """Jobs that may change their route, by deadline: queued ones and those of lost GPU workers."""
+    """Jobs that may change their route, by deadline: queued jobs and jobs of lost GPU workers."""
     movable = [job for job in snapshot.queued if job.spec is not None and _may_move(job)]
     return sorted(movable, key=lambda job: (job.deadline_at, job.seq))
 

@@ -87,7 +87,7 @@ def changed_entry(row: Row, state: JobState, reason: Reason | None) -> Entry:
 def completed_entry(
     connection: sa.Connection, row: Row, result: AttemptResult, now: float, usd_per_gpu_hour: float
 ) -> Entry:
-    """A clip is durable: everything that explains it, so that this record alone is enough."""
+    """A clip is durable: everything that explains it, so that no other record is needed."""
     clip, gpu_seconds = result.clip, result.measured.gpu_seconds
     spec = json.loads(row["spec"])
     gpu_usd = gpu_seconds / 3600 * usd_per_gpu_hour if usd_per_gpu_hour else None
@@ -129,7 +129,7 @@ def moved_entry(row: Row, move: Move) -> Entry:
         "route": move.route.value,
         "route_reason": routing.reason.value,
         "provider": routing.provider,
-        "offer": routing.offer,
+        "provider_model": routing.provider_model,
         "usd": routing.usd,
     }
     return Entry(Action.REROUTED, move.job_id, details=details)
@@ -181,14 +181,14 @@ class Transitions:
         """Fail the job and return the GPU-seconds it had reserved; a cancelled job pays for the work done."""
         if used_gpu_seconds is None:
             used_gpu_seconds = work_done(row) if failure.reason is Reason.CANCELLED else 0.0
-        now, is_late = self._database.now(connection), failure.reason not in NOT_COUNTED
+        now, is_late = self._database.moment(connection).now, failure.reason not in NOT_COUNTED
         values = self._end(connection, row, EndOfJob(now, failure.reason, used_gpu_seconds, is_late=is_late))
         values |= {"failure": to_json(failure)}
         return self.change(connection, row, JobState.FAILED, values, failure.reason)
 
     def complete(self, connection: sa.Connection, row: Row, result: AttemptResult) -> Row:
         """Complete the job. Its tenant pays for the measured GPU-seconds instead of the predicted ones."""
-        now, measured = self._database.now(connection), result.measured
+        now, measured = self._database.moment(connection).now, result.measured
         usd = (to_routing(row["routing"]).usd or 0.0) if row["route"] == Route.MANAGED else 0.0
         end = EndOfJob(now, None, measured.gpu_seconds, now > row["deadline_at"], usd)
         values = self._end(connection, row, end, measured)
@@ -215,11 +215,11 @@ class Transitions:
 
     def audit(self, connection: sa.Connection, row: Row, entry: Entry) -> None:
         """Append to the tenant's audit log, in the transaction of what it records."""
-        append(connection, TenantId(row["tenant_id"]), [entry], self._database.now(connection))
+        append(connection, TenantId(row["tenant_id"]), [entry], self._database.moment(connection).now)
 
     def wake_in(self, connection: sa.Connection, seconds: float) -> dict[str, Any]:
         """The values of a job whose lease or backoff ends in this many seconds."""
-        steady_now = self._database.steady_now(connection)
+        steady_now = self._database.moment(connection).steady_now
         return {"wake_at": steady_now + seconds, "wake_set_at": steady_now}
 
     def note_stage(self, connection: sa.Connection, row: Row) -> None:
@@ -230,7 +230,7 @@ class Transitions:
 
     def _note(self, connection: sa.Connection, row: Row, reason: Reason | None = None) -> None:
         event = {name: row[name] for name in _EVENT_COLUMNS}
-        event |= {"job_seq": row["seq"], "at": self._database.now(connection), "reason": reason}
+        event |= {"job_seq": row["seq"], "at": self._database.moment(connection).now, "reason": reason}
         connection.execute(sa.insert(events), event)
 
 

@@ -6,7 +6,6 @@ A worker is alive until it has been silent for TIMEOUT_SECONDS. Times are on the
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +14,7 @@ from filmgate.database import Database
 from filmgate.database.records import read_record
 from filmgate.database.schema import workers
 from filmgate.database.upserts import insert_into
-from filmgate.errors import UsageError
+from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
 from filmgate.scheduling.history import DeviceSeconds, record_device
@@ -26,13 +25,9 @@ log = Log("workers")
 HEARTBEAT_SECONDS = 5.0
 # Six heartbeats: a short database outage does not make every model disappear.
 TIMEOUT_SECONDS = 30.0
+# Rows are kept this long, so that a worker still gets its drain request after an outage of the database.
+_KEPT_SECONDS = 3600.0
 _CARDS = TypeAdapter(list[ModelCard])
-
-
-class WorkerNotFound(UsageError):  # noqa: N818
-    """No live worker has this id."""
-
-    code: ClassVar[str] = "worker_not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +42,10 @@ class GpuStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker.
+    """A live worker. `capacity` is how many jobs it runs in parallel: 1 per GPU, more for a managed worker.
 
-    `tenants` are those it serves alone; empty: a shared worker. `speed` is below 1 while heat slows its GPU.
-    `gpu` is None on a CPU, and for a managed worker, which has no `device_seconds` either.
+    `tenants` are the only tenants it serves; a shared worker has none. `speed` is below 1 while heat slows
+    its GPU. `gpu` is None on a CPU, and for a managed worker, which has no `device_seconds` either.
     """
 
     worker_id: WorkerId
@@ -74,9 +69,9 @@ class WorkerRegistry:
         self._recorded: dict[WorkerId, DeviceSeconds] = {}
 
     def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> bool:
-        """Record that the worker is alive and what it serves. Deletes the rows of workers that are not.
+        """Record that the worker is alive and what it serves. Deletes the rows of workers that are gone.
 
-        Returns whether an operator asked the worker to drain.
+        Returns whether an operator asked the worker to drain and it does not drain yet.
         """
         row = {
             "id": status.worker_id,
@@ -92,20 +87,23 @@ class WorkerRegistry:
         }
         with self._database.write(is_durable=False) as connection:
             now = self._database.steady_now(connection)
-            connection.execute(sa.delete(workers).where(sa.not_(_is_alive(now))))
+            is_gone = sa.not_(workers.c.seen_at.between(now - _KEPT_SECONDS, now + TIMEOUT_SECONDS))
+            connection.execute(sa.delete(workers).where(is_gone, workers.c.id != status.worker_id))
             row |= {"seen_at": now}
             insert = insert_into(connection, workers).values(row | {"is_draining": status.is_draining})
+            # A drain is final: a heartbeat that was sent before the request does not clear it.
+            row |= {"is_draining": sa.or_(workers.c.is_draining, insert.excluded.is_draining)}
             upsert = insert.on_conflict_do_update(index_elements=["id"], set_=row)
-            is_asked = bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
+            is_draining = bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
             if (seconds := status.device_seconds) is not None:
                 passed = seconds.since(self._recorded.get(status.worker_id, DeviceSeconds()))
                 record_device(connection, status.worker_id, passed, self._database.now(connection))
         if seconds is not None:
             self._recorded[status.worker_id] = seconds
-        return is_asked
+        return is_draining and not status.is_draining
 
     def drain(self, worker_id: WorkerId) -> WorkerStatus:
-        """Ask a live worker to lease nothing more; its next heartbeat tells it. Raises WorkerNotFound."""
+        """Ask a live worker to drain: its next `heartbeat` returns True. Raises WorkerNotFound."""
         own = workers.c.id == worker_id
         with self._database.write() as connection:
             now = self._database.steady_now(connection)

@@ -1,4 +1,4 @@
-"""Runs the versions beside this file on the connection that `migrate` hands over."""
+"""Runs the migrations in `versions` on the connection that `migrate` passes."""
 
 from alembic import context
 

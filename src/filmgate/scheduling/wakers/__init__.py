@@ -1,4 +1,4 @@
-"""How idle workers learn about new jobs: polling, PostgreSQL NOTIFY or SQS. `base` has the port."""
+"""Wakes idle workers when there are new jobs: polling, PostgreSQL NOTIFY or SQS. `base` has the port."""
 
 from typing import TYPE_CHECKING
 

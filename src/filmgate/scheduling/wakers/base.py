@@ -1,4 +1,4 @@
-"""The Waker port: tells idle workers that a job can be leased.
+"""The Waker port: wakes idle workers when a job can be leased.
 
 A waker is best effort. A lost, duplicated or late wake-up changes when a worker looks at the database, never
 what it finds there. No verb raises because the messaging service is down.
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from filmgate.jobs import Failure, JobId, Lease
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.claims import Lane, ReadyJob
+from filmgate.scheduling.claims import Channel, ReadyJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Wakeup:
 class SweptQueue(Protocol):
     """What a waker needs from the queue to repair lost wake-ups."""
 
-    def ready_jobs(self, limit: int) -> Mapping[Lane, Sequence[ReadyJob]]:
+    def ready_jobs(self, limit: int) -> Mapping[Channel, Sequence[ReadyJob]]:
         """Jobs that can be leased now."""
         ...
 
@@ -69,7 +69,7 @@ class Waker(Protocol):
         ...
 
     def returned(self, lease: Lease, job: ReadyJob) -> None:
-        """The worker handed the job back: it can be leased again at once."""
+        """The worker handed the job back: it can be leased again immediately."""
         ...
 
     def sweep(self, queue: SweptQueue) -> None:

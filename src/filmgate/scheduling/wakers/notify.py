@@ -1,4 +1,4 @@
-"""PostgreSQL LISTEN/NOTIFY: an enqueue wakes idle workers at once, and polling becomes rare."""
+"""PostgreSQL LISTEN/NOTIFY: an enqueue wakes idle workers immediately, and polling becomes rare."""
 
 import time
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class NotifyWaker(PollWaker):
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
         try:
             self._listen(is_stopping)
-        except psycopg.Error as exc:
+        except (psycopg.Error, QueueUnavailable) as exc:
             self.close()
             log.warning("the notifications were interrupted; polling", error=exc)
             super().wait(offer, is_stopping)
@@ -66,10 +66,9 @@ class NotifyWaker(PollWaker):
                 return
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """A connection beside the pool: it stays open for as long as the worker runs."""
-        engine = self._database.engine
-        _, arguments = engine.dialect.create_connect_args(engine.url)
-        connection = psycopg.connect(**arguments, autocommit=True)
+        """A connection outside the pool: it stays open for as long as the worker runs."""
+        connection: psycopg.Connection[Any] = self._database.open_apart()
+        connection.autocommit = True
         connection.execute(f"LISTEN {_CHANNEL}")
         return connection
 

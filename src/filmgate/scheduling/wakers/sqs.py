@@ -6,14 +6,15 @@ reasons.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from filmgate.database.commits import CommitSignal
 from filmgate.errors import WakerUnavailable
 from filmgate.jobs import Failure, JobId, Lease, Reason
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.claims import Lane, ReadyJob
+from filmgate.scheduling.claims import Channel, ReadyJob
 from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
 from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.scheduling.wakers.sqs_queues import Message, SqsQueue, SqsQueues
@@ -49,7 +50,7 @@ class SqsWaker:
         self._poll = PollWaker(commits, settings.poll_seconds)
         self._held: dict[tuple[JobId, int], _Held] = {}
         self._guard = threading.Lock()
-        self._lanes: set[Lane] = set()
+        self._channels: set[Channel] = set()
         self._pending: Message | None = None
         self._has_waited = False
         self._sends_from = 0.0
@@ -58,7 +59,7 @@ class SqsWaker:
         self._is_look_due = True
 
     def notify(self, job: ReadyJob) -> None:
-        self._lanes.add((job.route, job.model))
+        self._channels.add((job.route, job.model))
         if time.monotonic() < self._sends_from:
             return
         try:
@@ -82,9 +83,9 @@ class SqsWaker:
             time.sleep(self._settings.poll_seconds)
 
     def take(self, offer: Offer) -> Wakeup | None:
-        self._lanes.update((offer.route, model) for model in offer.models)
+        self._channels.update((offer.route, model) for model in offer.models)
         if offer.tenants:
-            # Messages are for any worker of a model: this one would take those of other tenants from them.
+            # Messages are for any worker of a model: this one would take messages of other tenants from them.
             return Wakeup()
         message, self._pending = self._pending, None
         has_waited, self._has_waited = self._has_waited, False
@@ -139,18 +140,20 @@ class SqsWaker:
         self._replace(self._release(lease), job)
 
     def sweep(self, queue: SweptQueue) -> None:
-        """Send messages for ready jobs that have none, and fail the jobs of dead letters."""
+        """Send messages for ready jobs that have none, and fail the jobs of dead letters.
+
+        A queue that cannot be used does not stop the sweep of the others.
+        """
         ready = queue.ready_jobs(_MAX_SENT_PER_SWEEP)
         wanted: dict[str, tuple[SqsQueue, list[ReadyJob]]] = {}
-        try:
-            for lane in self._lanes | ready.keys():
-                sqs = self._queues.find(*lane)
-                wanted.setdefault(sqs.url, (sqs, []))[1].extend(ready.get(lane, ()))
-            for sqs, jobs in wanted.values():
+        for channel in self._channels | ready.keys():
+            with _logged_failures():
+                sqs = self._queues.find(*channel)
+                wanted.setdefault(sqs.url, (sqs, []))[1].extend(ready.get(channel, ()))
+        for sqs, jobs in wanted.values():
+            with _logged_failures():
                 self._resend(sqs, jobs)
                 _fail_dead_letters(sqs, queue)
-        except WakerUnavailable as exc:
-            log.warning("the sweep of SQS messages failed; it is retried", code=exc.code)
 
     def close(self) -> None:
         self._poll.close()
@@ -211,7 +214,7 @@ class SqsWaker:
             log.warning("an SQS message was not deleted; it will find no job", code=exc.code)
 
     def _replace(self, message: Message | None, job: ReadyJob) -> None:
-        """Send a new message, visible at once and without receives, instead of this one."""
+        """Send a new message, visible immediately and without receives, instead of this one."""
         try:
             self._queue_of(job).send([(job, f"{job.job_id}-{job.fence}-{time.time_ns()}")])
         except WakerUnavailable as exc:
@@ -227,6 +230,14 @@ class SqsWaker:
         period = int(time.time() // max(self._settings.sweep_seconds, 1.0))
         sqs.send([(job, f"{job.job_id}-{job.fence}-{period}") for job in ready[:missing]])
         log.info("wake-ups sent again", jobs=missing)
+
+
+@contextmanager
+def _logged_failures() -> Iterator[None]:
+    try:
+        yield
+    except WakerUnavailable as exc:
+        log.warning("the sweep of an SQS queue failed; it is retried", code=exc.code)
 
 
 def _fail_dead_letters(sqs: SqsQueue, queue: SweptQueue) -> None:

@@ -85,12 +85,13 @@ class SqsQueue:
                 raise WakerUnavailable(f"SQS took {len(batch) - len(failed)} of {len(batch)} messages")
 
     def receive(self, *, wait_seconds: float, visibility_seconds: float) -> Message | None:
-        """The next message; None when none arrived within the wait."""
+        """The next message; None when none arrived within the wait, in whole seconds."""
         with sqs_errors():
             answer = self._client.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=1,
-                WaitTimeSeconds=round(wait_seconds),
+                # Rounded up: a wait of 0 seconds would be a busy loop for a worker with many queues.
+                WaitTimeSeconds=math.ceil(wait_seconds),
                 VisibilityTimeout=_to_visibility(visibility_seconds),
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
@@ -120,7 +121,7 @@ class SqsQueue:
         return dict(answer.get("Attributes", {}))
 
     def dead_letters(self) -> "SqsQueue | None":
-        """The dead-letter queue; None where the queue has none."""
+        """The dead-letter queue; None if the queue has none."""
         if self._dead_letters is None:
             policy = json.loads(self.attributes("RedrivePolicy").get("RedrivePolicy", "{}"))
             if target := policy.get("deadLetterTargetArn"):

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0100"
+revision = "0100_d73b531e"
 down_revision = None
 
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -57,9 +57,9 @@ def _create_accounts() -> None:
         sa.Column("bucket", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("observations", sa.BigInteger, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("seen_at", sa.Double, nullable=False),
         sa.Column("trace_id", sa.Text),
         sa.Column("example_seconds", sa.Double),
-        sa.Column("example_at", sa.Double),
     )
 
 
@@ -128,6 +128,7 @@ def _index_jobs() -> None:
         where="state = 'queued' AND wake_at IS NULL",
     )
     _index("ix_jobs_wake", "jobs", ["wake_at"], where="wake_at IS NOT NULL")
+    _index("ix_jobs_queued", "jobs", ["created_at"], where="state = 'queued'")
     _index("ix_jobs_expires", "jobs", ["expires_at"], where="expires_at IS NOT NULL")
     _index("ix_jobs_finished", "jobs", ["model", "finished_at"], where="state = 'completed'")
 
@@ -149,12 +150,12 @@ def _create_job_records() -> None:
         "invocations",
         _job_key(),
         sa.Column("provider", sa.Text, nullable=False),
-        sa.Column("token", sa.Text, nullable=False),
         sa.Column("invocation", sa.Text),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("started_at", sa.Double, nullable=False),
         sa.Column("updated_at", sa.Double, nullable=False),
     )
+    _index("ix_invocations_open", "invocations", ["provider", "updated_at"], where="state <> 'closed'")
 
 
 def _create_workers() -> None:
@@ -163,7 +164,6 @@ def _create_workers() -> None:
         sa.Column("provider", sa.Text, primary_key=True),
         sa.Column("invocation", sa.Text, primary_key=True),
         sa.Column("job_id", sa.Text, nullable=False),
-        sa.Column("started_at", sa.Double, nullable=False),
         sa.Column("updated_at", sa.Double, nullable=False),
     )
     op.create_table(
@@ -188,7 +188,6 @@ def _create_workers() -> None:
         sa.Column("frames", sa.LargeBinary, nullable=False),
         sa.Column("sha256", sa.Text, nullable=False),
         sa.Column("tolerance", sa.Double, nullable=False),
-        sa.Column("made_at", sa.Double, nullable=False),
     )
     op.create_table(
         "breakers",
@@ -210,6 +209,11 @@ def _create_tenants() -> None:
         "site",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("identity", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "task_claims",
+        sa.Column("task", sa.Text, primary_key=True),
+        sa.Column("claimed_at", sa.Double, nullable=False),
     )
     op.create_table(
         "tenants",
