@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -27,13 +28,16 @@ from filmgate.audit.log import AuditLog
 from filmgate.audit.signing import identify
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
+from filmgate.database.task_claims import claim_task
+from filmgate.maintenance.offboarding import Offboarding
+from filmgate.maintenance.retention import Retention
 from filmgate.models.adapters import open_adapters
 from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker, BreakerCollector
 from filmgate.providers.quotes import ProviderQuotes
-from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling import durations, open_queue, open_reader
 from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.history import History
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
@@ -51,36 +55,36 @@ from filmgate.store.keys.data_keys import DataKeys
 from filmgate.telemetry.emf import writing_emf
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
-from filmgate.telemetry.periodic import FailureCounter, Periodic
+from filmgate.telemetry.periodic import Periodic
 from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.local import ensure_local_tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.offboarding import Offboarding
-from filmgate.worker.retention import Retention
 from filmgate.worker.supervisor import WorkerChild, running_workers
 
 RETENTION_SECONDS = 60.0
 _ORPHANS_SECONDS = 3600.0
+# How often each replica tries to claim a task that one of them runs.
+_CLAIM_SECONDS = 600.0
 _MIN_SWEEP_SECONDS = 0.2
 _CARDS_SECONDS = 2.0
 # How long a thread may keep the interpreter while the event loop waits for it: Python's default is 5 ms, and
-# the loop gives the interpreter away with every send and receive.
+# the loop releases the interpreter with every send and receive.
 _SWITCH_SECONDS = 0.0005
-# A full collection stops all threads: a tenth of a second for the 170,000 objects of modules, schemas and
-# routes, which are frozen, and some 50 ms for those of a thousand connections. Ten times rarer than usual.
+# A full garbage collection stops all threads. Modules, schemas and routes are 170,000 objects, a tenth of a
+# second: they are frozen. A thousand connections are about 50 ms: it runs a tenth as often as by default.
 _GC_THRESHOLDS = (700, 10, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerServices:
-    """What the API uses, and what the background tasks need beside it."""
+    """What the API uses, and what the background tasks need in addition."""
 
     api: Services
     queue: SqlQueue
     router: Router | None
-    checkpoints: Checkpoints | None = None
-    database: Database | None = None
+    checkpoints: Checkpoints
+    database: Database
 
 
 def open_services(
@@ -89,10 +93,7 @@ def open_services(
     read_starting: Callable[[], frozenset[str]] = frozenset,
     tracer: Tracer = NO_TRACER,
 ) -> ServerServices:
-    """Everything the server uses. With a provider, jobs may leave our GPUs.
-
-    `read_starting` returns the models that workers of this process are loading.
-    """
+    """Everything the server uses. `read_starting` returns the models that its own workers are loading."""
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
@@ -107,12 +108,22 @@ def open_services(
     router = open_router(database, provider, settings) if provider is not None else None
     models = open_models(database, settings.admission, read_starting)
     adapters = open_adapters(settings.models.adapters_file)
-    screener = open_screener(settings.admission.rules_file, settings.classifier)
-    parts = (queue, reader, store, forecast, models, screener, queue.digests, router, audit)
-    admitting = AdmissionServices(*parts, read_starting, tracer, adapters)
-    admission = Admission(admitting, settings.admission, settings.slo, settings.pipeline.codec)
+    admitting = AdmissionServices(
+        queue=queue,
+        reader=reader,
+        store=store,
+        forecast=forecast,
+        models=models,
+        screener=open_screener(settings.admission.rules_file, settings.classifier),
+        digests=queue.digests,
+        router=router,
+        audit=audit,
+        read_starting=read_starting,
+        tracer=tracer,
+        adapters=adapters,
+    )
     api = Services(
-        admission=admission,
+        admission=Admission(admitting, settings.admission, settings.slo, settings.pipeline.codec),
         queue=queue,
         reader=reader,
         store=store,
@@ -149,7 +160,7 @@ def record_site(database: Database, settings: Settings, store: ObjectStore, keys
 def open_models(
     database: Database, settings: AdmissionSettings, read_starting: Callable[[], frozenset[str]]
 ) -> ModelRegistry:
-    """The models that may be asked for: shipped, configured, announced by workers, or loading now."""
+    """The models that a request can name: shipped, configured, announced by workers, or loading now."""
     served = TtlCache(WorkerRegistry(database).served, _CARDS_SECONDS)
 
     def read_served() -> ServedModels:
@@ -166,7 +177,7 @@ def open_configured(settings: ProviderSettings) -> Provider | None:
 
 
 def open_router(database: Database, provider: Provider, settings: Settings) -> Router:
-    """The choice between our GPUs and this provider."""
+    """The choice between local GPUs and this provider."""
     breaker = Breaker(database, provider.name, settings.routing)
     return Router(ProviderQuotes(provider, breaker), settings.routing)
 
@@ -194,7 +205,7 @@ def serve(
     registry = open_metrics(services, settings)
     app = build_app(services.api, registry)
     listener = listen(settings.api)
-    _favor_latency()
+    _reduce_loop_pauses()
     # uvicorn raises the signal that stopped it again when it is done: it must run our `finally`.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
@@ -204,14 +215,14 @@ def serve(
             writing_emf(registry, settings.management.cloudwatch_seconds),
         ):
             on_listening(listener.getsockname()[1])
-            with background_tasks(services, settings, FailureCounter(registry)), running_workers(children):
+            with background_tasks(services, settings), running_workers(children):
                 open_server(app, settings.api, listener).run(sockets=[listener])
     finally:
         listener.close()
         tracer.close()
 
 
-def _favor_latency() -> None:
+def _reduce_loop_pauses() -> None:
     """Keep the pauses of the event loop short while other threads work and requests allocate memory."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
@@ -223,8 +234,7 @@ def open_metrics(services: ServerServices, settings: Settings) -> CollectorRegis
     """The metrics of the service and of this process."""
     registry = new_registry()
     registry.register(QueueCollector(services.api.reader, time.time, QueueTerms.of(settings)))
-    if services.database is not None:
-        registry.register(BreakerCollector(services.database))
+    registry.register(BreakerCollector(services.database))
     if settings.api.tls_certificate:
         export_expiry(Path(settings.api.tls_certificate), registry)
     return registry
@@ -234,47 +244,49 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _option(name: str, place: str) -> str:
-    return name if name == place else f"{name}={place}"
+def _option(name: str, location: str) -> str:
+    return name if name == location else f"{name}={location}"
 
 
 def embedded_workers(
     settings: Settings, models: Mapping[str, str], on_failure: Callable[[str], None]
 ) -> list[WorkerChild]:
-    """The embedded workers, not started: one for our GPU, one for the provider if there is one."""
+    """The embedded workers, not started: one for the GPU, one for the provider if there is one."""
     if not models:
         return []
-    options = [option for name, place in models.items() for option in ("--model", _option(name, place))]
-    children = [WorkerChild(settings.data, options, on_failure)]
-    if settings.provider.kind != "disabled":
-        children.append(WorkerChild(settings.data, ["--managed"], on_failure))
-    return children
+    options = [option for model in models.items() for option in ("--model", _option(*model))]
+    kinds = [options] if settings.provider.kind == "disabled" else [options, ["--managed"]]
+    drain_seconds = settings.worker.drain_seconds
+    return [WorkerChild(settings.data, kind, on_failure, drain_seconds) for kind in kinds]
 
 
 @contextmanager
-def background_tasks(
-    services: ServerServices, settings: Settings, failures: FailureCounter | None = None
-) -> Iterator[None]:
+def background_tasks(services: ServerServices, settings: Settings) -> Iterator[None]:
     """Retention, orphans, lost wake-ups, audit checkpoints and the spill.
 
-    Every replica may run them: they are idempotent.
+    Every replica may run them: they are idempotent. One replica looks for orphans, because that lists the
+    entire store.
     """
     api, router = services.api, services.router
-    retention = Retention(api.queue, api.reader, api.store, api.tenants, failures=failures)
+    retention = Retention(api.queue, api.reader, api.store, api.tenants)
+
+    def delete_orphans() -> None:
+        if claim_task(services.database, "orphans", _ORPHANS_SECONDS):
+            retention.delete_orphans()
+
     sweep_seconds = max(settings.queue.sweep_seconds, _MIN_SWEEP_SECONDS)
     tasks = [
-        Periodic("retention", retention.delete_expired, RETENTION_SECONDS, failures),
-        Periodic("orphans", retention.delete_orphans, _ORPHANS_SECONDS, failures),
-        Periodic("wake-up sweep", services.queue.sweep, sweep_seconds, failures),
-        Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS, failures),
-        Periodic("history", api.history.delete_old, _ORPHANS_SECONDS, failures),
+        Periodic("retention", retention.delete_expired, RETENTION_SECONDS),
+        Periodic("orphans", delete_orphans, _CLAIM_SECONDS),
+        Periodic("wake-up sweep", services.queue.sweep, sweep_seconds),
+        Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS),
+        Periodic("history", api.history.delete_old, _ORPHANS_SECONDS),
+        Periodic("durations", partial(durations.delete_old, services.database), _ORPHANS_SECONDS),
+        Periodic("audit checkpoint", services.checkpoints.run, settings.audit.checkpoint_seconds),
     ]
-    if services.checkpoints is not None:
-        seconds = settings.audit.checkpoint_seconds
-        tasks.append(Periodic("audit checkpoint", services.checkpoints.run, seconds, failures))
     if router is not None:
         spiller = Spiller(router, api.queue, api.reader, api.forecast, api.tenants)
-        tasks.append(Periodic("spill", spiller.run, router.settings.spill_seconds, failures))
+        tasks.append(Periodic("spill", spiller.run, router.settings.spill_seconds))
     with ExitStack() as running:
         for task in tasks:
             running.enter_context(task)

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
 from filmgate.errors import DeviceBroken, QueueUnavailable, SettingsError
-from filmgate.jobs import WorkerId
+from filmgate.jobs import Route, WorkerId
 from filmgate.models.cards import ModelCard
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
@@ -28,7 +28,7 @@ from filmgate.providers.managed.guarded import GuardedProvider
 from filmgate.providers.managed.provider_job import ManagedServices
 from filmgate.providers.managed.worker import ManagedWorker
 from filmgate.scheduling import open_queue
-from filmgate.scheduling.base import JobQueue, read_tenants
+from filmgate.scheduling.base import JobQueue, Offer, read_tenants
 from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry
 from filmgate.settings import Settings
 from filmgate.store import open_store
@@ -42,7 +42,7 @@ from filmgate.telemetry.periodic import Periodic
 from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.base import ChecksItself, Runner
+from filmgate.worker.base import Runner, SelfCheckingRunner
 from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth, WorkerTelemetry
 from filmgate.worker.interruption import read_instance_id, watched_interruptions
 from filmgate.worker.loop import Worker
@@ -76,7 +76,7 @@ def run_worker(
     on_ready: Callable[[], None] = lambda: None,
     start_up: StartUp | None = None,
 ) -> None:
-    """Work until SIGTERM or SIGINT; a second signal ends the process at once.
+    """Work until SIGTERM or SIGINT; a second signal ends the process immediately.
 
     `on_ready` is called when the model is loaded and the canary clip is right. `start_up` has the phases that
     `make_runner` records.
@@ -103,7 +103,9 @@ def run_worker(
         health.on_ready(lambda: starts.record_cold_start(runner, metrics))
         stop = Stop()
         with (
-            runner.watched(partial(abandon, worker)) if isinstance(runner, ChecksItself) else nullcontext(),
+            runner.watched(partial(abandon, worker))
+            if isinstance(runner, SelfCheckingRunner)
+            else nullcontext(),
             watched_interruptions(settings.worker, worker.drain) as watch,
         ):
             work_until_drained(services, worker, stop, runner.cards)
@@ -112,7 +114,7 @@ def run_worker(
 
 
 def _gpu_of(runner: Runner) -> GpuReadings:
-    return runner.gpu if isinstance(runner, ChecksItself) else GpuReadings()
+    return runner.gpu if isinstance(runner, SelfCheckingRunner) else GpuReadings()
 
 
 def abandon(worker: Worker, error: DeviceBroken) -> None:
@@ -127,7 +129,7 @@ def abandon(worker: Worker, error: DeviceBroken) -> None:
 
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
-    """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process immediately."""
     health = WorkerHealth(MANAGED_PARTS)
     with _opened_process(settings, "managed-worker", health) as (services, registry):
         worker = build_managed_worker(services, settings, models, provider, health)
@@ -187,7 +189,7 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
 
 @dataclass(slots=True)
 class Stop:
-    """Who has asked this process to stop working: a signal, or an operator who drained the worker."""
+    """Why this process stops working: a signal, or an operator who drained the worker."""
 
     is_signalled: bool = False
     is_drained_by_operator: bool = False
@@ -202,7 +204,7 @@ def announced(
 ) -> Iterator[None]:
     """Announce the worker with heartbeats, from the moment it is ready until the block ends.
 
-    A worker that an operator drains (`POST /v1/workers/{id}/drain`) learns it from a heartbeat.
+    A heartbeat returns the drain request of an operator (`POST /v1/workers/{id}/drain`).
     """
     registry, next_at = WorkerRegistry(services.database), 0.0
 
@@ -245,8 +247,10 @@ def build_managed_worker(
         settings=settings.provider,
         tracing=WorkerTracing(services.tracer, socket.gethostname()),
     )
-    sections = (settings.worker, settings.queue)
-    return ManagedWorker(new_worker_id(), models, services.queue, managed, sections, health)
+    names = read_tenants(settings.worker)
+    offer = Offer(new_worker_id(), models, Route.MANAGED, f"managed:{provider.name}", tenants=names)
+    poll_seconds = settings.queue.poll_seconds
+    return ManagedWorker(offer, services.queue, managed, settings.worker, poll_seconds, health)
 
 
 def work_until_drained(

@@ -1,1 +1,1 @@
-"""Room 4: lease, render, upload, complete. `base` has the Runner protocol."""
+"""Package 4 on the request path: leases, renders, uploads, completes. `base` has the Runner protocol."""

@@ -7,23 +7,23 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from filmgate.errors import (
     EncodeError,
     FilmgateError,
     KeyRefused,
     KeyringUnavailable,
-    ObjectNotFound,
     StoreUnavailable,
 )
 from filmgate.jobs import Clip, Job, Lease, Progress, Stage, StageSeconds, StillKind
+from filmgate.pipeline.control import Step
 from filmgate.store.base import (
     CHECKPOINT_PART,
     ObjectName,
     ObjectStore,
     StoredObject,
     clip_part,
+    exists,
     live_part,
     picture_part,
 )
@@ -36,15 +36,15 @@ from filmgate.worker.base import (
     Output,
     RenderTask,
     Runner,
-    Step,
     Still,
 )
 from filmgate.worker.heartbeat import Heartbeat
+from filmgate.worker.retries import retry
 from filmgate.worker.tracing import AttemptTrace
 from filmgate.worker.turns import DeviceTurn
 
-_T = TypeVar("_T")
-_MAX_PAUSE_SECONDS = 15.0
+# A store that is full or away for a while must not lose a clip.
+STORE_OUTAGES = (StoreUnavailable, KeyringUnavailable)
 
 
 class EarlyUpload:
@@ -139,19 +139,22 @@ class Attempt:
         except BaseException as exc:
             self._close(exc)
             raise
-        # After it left the device, the job only encodes, beside the next one.
+        # After it left the device, the job only encodes, in parallel with the next job.
         self.turn.leave()
         self.timer.open(None, self.turn.left_at)
 
     def upload(self, retry_seconds: float) -> Clip:
         """Store the clip and its stills, and free the clip.
 
-        Raises LeaseLost if another worker has the job, and StoreUnavailable or KeyringUnavailable after
-        `retry_seconds` without success.
+        Raises StoreUnavailable or KeyringUnavailable after `retry_seconds` without success. The turn's
+        `check` runs before each try and raises to stop.
         """
         self._report(Step(Stage.UPLOAD, 0, 1))
+        ends_at = time.monotonic() + retry_seconds
         try:
-            clip = retry_store(self._store_clip, self.heartbeat.check, self.log, retry_seconds)
+            clip = retry(
+                self._store_clip, STORE_OUTAGES, self.log, ends_at=lambda: ends_at, check=self.turn.check
+            )
         except BaseException as exc:
             self._close(exc)
             raise
@@ -173,9 +176,9 @@ class Attempt:
     def _task(self) -> RenderTask:
         job = self.lease.job
         checkpoint = self._name(CHECKPOINT_PART)
-        has_checkpoint = _exists(self._store, checkpoint)
+        # Only an earlier attempt can have stored one.
+        has_checkpoint = self.lease.fence > 1 and exists(self._store, checkpoint)
         return RenderTask(
-            job_id=job.id,
             spec=job.spec,
             tenant_id=job.tenant_id,
             read_source=find_source(self._store, job),
@@ -217,7 +220,7 @@ class Attempt:
     def _try_to_store(self, part: str, chunks: Iterable[bytes], *, is_durable: bool = False) -> bool:
         try:
             self._store.put(self._name(part), chunks, is_durable=is_durable)
-        except (StoreUnavailable, KeyringUnavailable, KeyRefused) as exc:
+        except (*STORE_OUTAGES, KeyRefused) as exc:
             self.log.warning("could not store an optional object; the job continues", code=exc.code)
             return False
         return True
@@ -255,39 +258,13 @@ class Attempt:
         return ObjectName(self.lease.job.tenant_id, self.lease.job.id, part)
 
 
-def retry_store(action: Callable[[], _T], check: Callable[[], None], log: Log, seconds: float) -> _T:
-    """Retry until the store accepts the clip: a store that is full for a while must not lose a clip.
-
-    `check` raises to stop. After `seconds` the error of the store is raised.
-    """
-    pause, ends = 0.5, time.monotonic() + seconds
-    while True:
-        check()
-        try:
-            return action()
-        except (StoreUnavailable, KeyringUnavailable) as exc:
-            if time.monotonic() + pause > ends:
-                raise
-            log.warning("could not store the clip; retrying", error=exc, seconds=pause)
-        time.sleep(pause)
-        pause = min(pause * 2, _MAX_PAUSE_SECONDS)
-
-
 def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
-    """Return a reader of the image or video that the clip starts from; None if it starts from text alone."""
+    """Return a reader of the image or video that the clip starts from; None if it starts from text only."""
     source = job.spec.source
     if source is None or source.part is None:
         return None
     owner = job.id if job.spec.has_image else source.job_id or job.id
     return partial(store.read, ObjectName(job.tenant_id, owner, source.part))
-
-
-def _exists(store: ObjectStore, name: ObjectName) -> bool:
-    try:
-        store.stat(name)
-    except ObjectNotFound:
-        return False
-    return True
 
 
 def _digest(chunks: Iterable[bytes]) -> str:

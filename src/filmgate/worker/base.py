@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from filmgate.errors import DeviceBroken
-from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
+from filmgate.jobs import Route, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
+from filmgate.pipeline.control import Step
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.worker.tracing import GpuReadings
 
@@ -21,11 +22,14 @@ class Turn(Protocol):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the task has had its turn. Before it a task reports no steps: it has not started."""
+        """Whether the task has taken its turn. Until then it has not started and reports no steps."""
         ...
 
     def take(self) -> None:
-        """Wait until the task before has left the device. Idempotent. Raises what must stop this attempt."""
+        """Wait until the task before has left the device. Idempotent. Raises what must stop this attempt.
+
+        A task that has left may take another turn.
+        """
         ...
 
     def announce_end(self) -> None:
@@ -60,21 +64,11 @@ class RenderTask:
     otherwise the time to render would reveal that another tenant has requested the same.
     """
 
-    job_id: JobId
     spec: VideoSpec
     tenant_id: TenantId | None = None
     read_source: Callable[[], Iterator[bytes]] | None = None
     read_latents: Callable[[], Iterator[bytes]] | None = None
     turn: Turn = field(default_factory=FreeTurn)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The device has finished `done` of `total` units of a stage. A stage starts with `done` 0."""
-
-    stage: Stage
-    done: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +125,7 @@ Output = Step | Latents | EarlyClip | Fragment | Still | ClipSource
 
 
 @runtime_checkable
-class ChecksItself(Protocol):
+class SelfCheckingRunner(Protocol):
     """A runner that can check that its device and its weights have not changed."""
 
     @property

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from typing import Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import golden_clips
+from filmgate.database.upserts import insert_into
 from filmgate.pipeline.canary import GoldenClip
 
 _COLUMNS = (golden_clips.c.frames, golden_clips.c.sha256, golden_clips.c.tolerance)
@@ -47,11 +47,9 @@ class SqlGoldenClips:
             return _select(connection, version, setup)
 
     def keep(self, version: str, setup: str, clip: GoldenClip) -> GoldenClip:
-        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        row = asdict(clip) | {"version": version, "setup": setup}
         with self._database.write() as connection:
-            made_at = self._database.now(connection)
-            row = asdict(clip) | {"version": version, "setup": setup, "made_at": made_at}
-            connection.execute(insert(golden_clips).values(row).on_conflict_do_nothing())
+            connection.execute(insert_into(connection, golden_clips).values(row).on_conflict_do_nothing())
             return _select(connection, version, setup) or clip
 
     def delete(self, version: str) -> int:

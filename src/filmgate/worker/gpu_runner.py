@@ -4,18 +4,18 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 
 from prometheus_client import CollectorRegistry
 
-from filmgate.errors import DeviceBroken, DeviceError, FilmgateError
+from filmgate.errors import DeviceBroken, DeviceError, FilmgateError, ObjectNotFound
 from filmgate.jobs import Route, Stage
 from filmgate.models.cards import UNKNOWN_RATES, ModelCard
 from filmgate.models.weights.entry import weights_digest
 from filmgate.pipeline.clip_writer import ClipOutputs
-from filmgate.pipeline.control import Control, Progress
+from filmgate.pipeline.control import Control, Step
 from filmgate.pipeline.denoise.denoise import DenoisedClip, pack_latents, unpack_latents
 from filmgate.pipeline.encode.clip_file import ClipSpool
 from filmgate.pipeline.loading.adapters import AdapterCache
@@ -32,7 +32,7 @@ from filmgate.pipeline.loading.memory import (
 )
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.wipe import DeviceMemory, wiping
 from filmgate.scheduling.workers import GpuStatus
@@ -48,7 +48,6 @@ from filmgate.worker.base import (
     Latents,
     Output,
     RenderTask,
-    Step,
     Still,
     Turn,
 )
@@ -65,7 +64,6 @@ log = Log("worker")
 Emit = Callable[[Output], None]
 Loaded = tuple[VideoModel, Renderer]
 _OUTPUTS_AHEAD = 4
-_STAGES = {"text": Stage.TEXT, "denoise": Stage.DENOISE, "decode": Stage.DECODE}
 _UNLIMITED_BYTES = 1 << 62
 
 
@@ -112,9 +110,10 @@ class GpuRunner:
         self._readings = GpuReadings(self.gpu_uuid or None)
         self._cards: dict[str, ModelCard] = {}
         self._is_checked = False
+        budget = budget_bytes(settings)
         self._loaded: LoadedModels[Loaded] = LoadedModels(
-            budget_bytes(settings) or _UNLIMITED_BYTES,
-            estimate=lambda name: estimate_bytes(self._folder(name), settings),
+            _UNLIMITED_BYTES if budget is None else budget,
+            estimate=lambda name: estimate_bytes(self._folder(name), settings, budget),
             load=self._load,
             unload=self._unload,
             forget=self._forget_folder,
@@ -181,7 +180,7 @@ class GpuRunner:
                 return
             watch = self._watch = GpuWatch(gpu, on_broken, self._readings)
             watch.require_healthy()
-            with Periodic("GPU watch", watch.check, self._watch_seconds, self._metrics.failures):
+            with Periodic("GPU watch", watch.check, self._watch_seconds):
                 yield
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
@@ -198,7 +197,7 @@ class GpuRunner:
 
                 def enter() -> None:
                     steps.take_turn()
-                    self._memory.hand_to(task.tenant_id)
+                    self._memory.switch_owner(task.tenant_id)
 
                 if not renderer.can_prepare or task.read_latents is not None:
                     enter()
@@ -209,8 +208,14 @@ class GpuRunner:
                     steps.reduced_to = rung
                     self._metrics.stepped_down(task.spec.model, rung)
 
-                prepare = partial(self._memory.prepare_for, task.tenant_id)
-                control = Control(steps.on_progress, stop, enter, task.turn.leave, step_down, prepare)
+                control = Control(
+                    steps.on_progress,
+                    stop=stop,
+                    enter_device=enter,
+                    leave_device=task.turn.leave,
+                    on_step_down=step_down,
+                    prepare_device=partial(self._memory.prepare_for, task.tenant_id),
+                )
                 denoised = _read_checkpoint(task, model)
                 if denoised is not None:
                     emit(Step(Stage.DECODE, 0, request.frames))
@@ -231,7 +236,8 @@ class GpuRunner:
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
         log.info("loading a model", model=name)  # minutes for a large one, in which nothing else is logged
-        model = load_model(self._folder(name), self._settings)
+        # Error messages name the model as clients do.
+        model = replace(load_model(self._folder(name), self._settings), name=name)
         card = self._cards.get(name)
         # The files of a version do not change while a process runs: they are read once.
         version = card.version if card is not None else _version_of(model)
@@ -306,12 +312,11 @@ class _Steps:
             self._checkpoint.result()
         self._emit(output)
 
-    def on_progress(self, progress: Progress) -> None:
-        stage = _STAGES.get(progress.stage)
-        if stage is Stage.DECODE and progress.done:
-            self.emit_decoded(Step(stage, progress.done, progress.total))
-        elif stage is not None and stage is not Stage.DECODE:
-            self.report(Step(stage, progress.done, progress.total))
+    def on_progress(self, step: Step) -> None:
+        if step.stage is Stage.DECODE:
+            self.emit_decoded(step)
+        else:
+            self.report(step)
 
 
 def _emit_latents(denoised: DenoisedClip, request: ClipRequest, emit: Emit) -> None:
@@ -332,7 +337,13 @@ def _read_image(task: RenderTask) -> bytes | None:
 def _read_checkpoint(task: RenderTask, model: VideoModel) -> DenoisedClip | None:
     if task.read_latents is None:
         return None
-    return unpack_latents(b"".join(task.read_latents()), model.placement.device)
+    try:
+        packed = b"".join(task.read_latents())
+    except ObjectNotFound:
+        # A worker that lost this job can still delete the checkpoint, because its GPU was broken.
+        log.warning("the latents checkpoint was deleted; denoising again", model=model.name)
+        return None
+    return unpack_latents(packed, model.placement.device)
 
 
 def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:

@@ -1,14 +1,14 @@
-"""Watches the GPU of a worker through NVML and stops the worker when the GPU cannot be trusted."""
+"""Watches the GPU of a worker through NVML and stops the worker when the GPU reports a hardware error."""
 
 import socket
 import time
 from collections.abc import Callable
 
-from filmgate.errors import DeviceBroken
+from filmgate.errors import DeviceBroken, DeviceLost
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import Log
-from filmgate.telemetry.nvml import DeviceLost, Gpu, GpuSample
+from filmgate.telemetry.nvml import Gpu, GpuSample
 from filmgate.worker.tracing import GpuReadings
 
 log = Log("gpu")

@@ -1,4 +1,4 @@
-"""The heartbeat of one lease: a thread that renews it, reports progress and learns about cancellation."""
+"""The heartbeat of one lease: a thread that renews it, reports progress and receives cancellations."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Spot interruptions: asks the EC2 instance metadata service (IMDSv2) for the two-minute notice."""
+"""Spot interruptions: polls the EC2 instance metadata service (IMDSv2) for the two-minute notice."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _INSTANCE_PATH = "/latest/meta-data/instance-id"
 _TOKEN_SECONDS = 21600
 _TIMEOUT_SECONDS = 2.0
 # AWS recommends one request every five seconds.
-_ASK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 # What is left of the two minutes for storing checkpoint or clip after the drain.
 _UPLOAD_SECONDS = 20.0
 
@@ -93,7 +93,7 @@ class InterruptionWatch:
 
 
 def read_instance_id(settings: WorkerSettings) -> str | None:
-    """The EC2 instance of this process; None elsewhere, and where `worker.interruption` is off."""
+    """The EC2 instance of this process; None elsewhere, or if `worker.interruption` is off."""
     if settings.interruption == "off":
         return None
     try:
@@ -116,5 +116,5 @@ def watched_interruptions(
         watch = InterruptionWatch(service, drain)
         # A worker that is started again on an interrupted instance must not lease a job.
         watch.check()
-        with Periodic("spot notice", watch.check, _ASK_SECONDS):
+        with Periodic("spot notice", watch.check, _POLL_SECONDS):
             yield watch

@@ -16,7 +16,7 @@ class LoadedModels(Generic[_T]):
 
     `estimate` returns the bytes of a model before it is loaded, so room is made first. `unload` must free the
     memory before it returns. A model in use is not unloaded. `forget` releases what `estimate` and `load`
-    hold besides memory, also if one of them fails.
+    hold besides memory, even if one of them fails.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """The worker: leases jobs and renders them back to back, until it drains.
 
 While one job decodes, the next one is leased and prepared; while that one denoises, the one before it is
-encoded, stored and completed. Each job has its own thread, and `turns.py` says which one has the device.
+encoded, stored and completed. Each job has its own thread, and `turns.py` decides which one has the device.
 """
 
 import math
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from filmgate.errors import (
@@ -14,6 +14,7 @@ from filmgate.errors import (
     DeviceDrifted,
     DeviceError,
     KeyringUnavailable,
+    LeaseLost,
     ObjectCorrupt,
     QueueUnavailable,
 )
@@ -25,12 +26,16 @@ from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.trace_context import within_trace
 from filmgate.worker.attempt import Attempt
-from filmgate.worker.base import ChecksItself, Runner
-from filmgate.worker.failures import Drained
+from filmgate.worker.base import Runner, SelfCheckingRunner
+from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.health import Part, WorkerTelemetry
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
 from filmgate.worker.turns import MAX_JOBS, Device, DeviceTurn
+
+# How long after the end of a drain a job may take to stop and hand itself back.
+_LATE_SECONDS = 5.0
+_WAIT_SECONDS = 0.2
 
 
 class Worker:
@@ -78,20 +83,22 @@ class Worker:
             offer.models,
             offer.device or "",
             tenants=offer.tenants,
+            is_draining=self._is_draining,
             device_seconds=self._metrics.device.read(),
         )
-        if not isinstance(self._runner, ChecksItself):
+        if not isinstance(self._runner, SelfCheckingRunner):
             return status
         return replace(status, speed=self._runner.speed, gpu=self._runner.gpu_status)
 
     def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.
 
-        A job that is only prepared is handed back at once. `within_seconds` may shorten the setting; a second
-        call never extends the first. Safe in a signal handler.
+        A job that is only prepared is handed back immediately. `within_seconds` may shorten the setting; a
+        second call never extends the first. Safe in a signal handler.
         """
         seconds = min(self._settings.drain_seconds, within_seconds)
         self._drain_ends = min(self._drain_ends, time.monotonic() + seconds)
+        self._publisher.drain(self._drain_ends)
         self._is_draining = True
         self._health.mark_draining()
 
@@ -117,13 +124,35 @@ class Worker:
             while not self._is_draining:
                 self._work_once()
                 self._publisher.delete_old_fragments()
-                self._forget_ended_jobs()
+                self._forget_finished_jobs()
         finally:
+            self._hand_back_late_jobs()
             self._threads.shutdown(wait=True)
             self._publisher.delete_old_fragments(is_last=True)
-        self._forget_ended_jobs()
+        self._forget_finished_jobs()
         self._require_whole_device()
         self._log.info("drained")
+
+    def _hand_back_late_jobs(self) -> None:
+        """Hand back the jobs that the end of a drain did not stop: one may load a model, or hang on the GPU.
+
+        Another worker can lease them now, and the process may be killed. The fence rejects what their threads
+        still write. A clip that is already rendered may be stored.
+        """
+        late = set(self._jobs)
+        # In short waits: a drain may still begin, or end earlier.
+        while late and time.monotonic() < self._drain_ends + _LATE_SECONDS:
+            late = wait(late, _WAIT_SECONDS).not_done
+        error = self._broken or Drained()
+        for attempt in [self._jobs[job] for job in late if self._jobs[job].turn.left_at is None]:
+            if _has_doubtful_checkpoint(error, attempt.turn):
+                self._publisher.delete_checkpoint(attempt.lease)
+            try:
+                self._queue.fail_attempt(attempt.lease, to_failure(error, attempt.lease.job))
+            except (LeaseLost, QueueUnavailable) as exc:
+                attempt.log.warning("the job was not handed back", code=exc.code)
+            else:
+                attempt.log.warning("job handed back before it stopped")
 
     def _require_whole_device(self) -> None:
         if self._broken is not None:
@@ -139,22 +168,28 @@ class Worker:
         self._metrics.device.start()
 
     def _recheck(self, after_seconds: float) -> bool:
-        """Render the canary again if the last one is this old; whether it did. Raises DeviceDrifted."""
+        """Check the canary again if the last check is this old; whether it did. Raises DeviceDrifted."""
         is_due = self._settings.canary_seconds and time.monotonic() - self._checked_at >= after_seconds
-        if not (is_due and isinstance(self._runner, ChecksItself)):
+        if not (is_due and isinstance(self._runner, SelfCheckingRunner)):
             return False
-        self._device.wait_until_left(self._is_stopping)
-        if self._is_draining:
-            return False
+        with self._device.reserved(self._is_stopping) as is_reserved:
+            return is_reserved and self._check_canary(self._runner)
+
+    def _check_canary(self, runner: SelfCheckingRunner) -> bool:
         try:
-            self._runner.recheck()
+            runner.recheck()
         except DeviceDrifted as exc:
             age = round(time.monotonic() - self._checked_at)
-            self._log.error("the device has drifted since the last canary; check its clips", seconds=age)
+            message = "the canary check failed; clips rendered since the last passing check may be wrong"
+            self._log.error(message, seconds=age)
             self.is_ready = False
             self._health.mark(Part.CANARY, exc.code)
             self.drain()
             raise
+        except QueueUnavailable as exc:
+            # The golden clip is in the database. Nothing can be leased either: the next turn tries again.
+            self._log.warning("could not check the canary; retrying", code=exc.code)
+            return False
         self._checked_at = time.monotonic()
         self._metrics.device.wait()  # the canary had the device: this is no gap between clips
         return True
@@ -225,9 +260,8 @@ class Worker:
         if self._is_draining:  # the signal came during the lease
             raise Drained
         if attempt.lease.job.attempt > 1:
-            attempt.turn.take()  # prepare nothing beside another job
+            attempt.turn.take()  # prepare nothing in parallel with another job
         attempt.render(self._runner)
-        self._require_whole_device()
         clip = attempt.upload(self._settings.store_retry_seconds)
         result = AttemptResult(clip, attempt.timer.seconds, self._provenance)
         with attempt.trace.span("publish", size_bytes=clip.size_bytes):
@@ -235,7 +269,7 @@ class Worker:
         attempt.heartbeat.close()
         attempt.trace.end()
 
-    def _forget_ended_jobs(self) -> None:
+    def _forget_finished_jobs(self) -> None:
         """Raises the error of a job that must end the worker."""
         for job in [job for job in self._jobs if job.done()]:
             del self._jobs[job]

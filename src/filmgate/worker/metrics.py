@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 from filmgate.jobs import Reason
 from filmgate.scheduling.metrics import version_label
 from filmgate.telemetry import metrics
-from filmgate.telemetry.periodic import FailureCounter
 from filmgate.worker.turns import DeviceMeter
 
 
@@ -21,7 +20,6 @@ class WorkerMetrics:
     ) -> None:
         self._on_load = on_load
         self.device = DeviceMeter(registry)
-        self.failures = FailureCounter(registry)
         self._info = metrics.WORKER_INFO.live_gauge(registry)
         self._start = metrics.WORKER_START_SECONDS.live_gauge(registry)
         self._loaded = metrics.MODEL_LOADED.live_gauge(registry)

@@ -1,11 +1,11 @@
 """The end of an attempt: complete or fail the job, and delete intermediate objects."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
-from filmgate.errors import FilmgateError, LeaseLost, QueueUnavailable
+from filmgate.errors import Cancelled, LeaseLost, QueueUnavailable
 from filmgate.jobs import Job, JobState, Lease, StillKind
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.store.base import (
@@ -18,27 +18,44 @@ from filmgate.store.base import (
 )
 from filmgate.telemetry.logs import Log
 from filmgate.worker.failures import Drained, to_failure
+from filmgate.worker.retries import retry
 
-_T = TypeVar("_T")
-_MAX_PAUSE_SECONDS = 15.0
 # Viewers are one or two polls behind the decoder and still need the last fragments.
 _FRAGMENT_GRACE_SECONDS = 3.0
+# How long a job may take to be handed back.
+_HAND_BACK_SECONDS = 10.0
+_GIVEN_UP = "the database does not answer and the drain has ended; the lease of the job expires"
 
 
 class Publisher:
-    """Ends attempts in the queue. A job is completed only after its clip is durable in the store."""
+    """Ends attempts in the queue. A job is completed only after its clip is durable in the store.
+
+    While the database is down, it retries until `ends_at`. After that, the leases of the jobs expire.
+    """
 
     def __init__(self, queue: JobQueue, store: ObjectStore) -> None:
         self._queue = queue
         self._store = store
+        self.ends_at = math.inf
         self._old_fragments: deque[tuple[float, Lease]] = deque()
 
-    def complete(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
+    def drain(self, ends_at: float) -> None:
+        """Retry until shortly after this time, at which jobs are handed back. Safe in a signal handler."""
+        self.ends_at = ends_at + _HAND_BACK_SECONDS
+
+    def complete(
+        self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False
+    ) -> Job | None:
         """Complete the job with a stored clip and delete its intermediate objects. Raises LeaseLost.
 
         If there may be viewers, `delete_old_fragments` deletes the live fragments a few seconds later.
+        Returns None if the database does not answer. The job may be complete, so its clip is kept.
         """
-        job = self._retry_queue(lambda: self._queue.complete(lease, result))
+        try:
+            job = self._retry(lease, lambda: self._queue.complete(lease, result))
+        except QueueUnavailable as exc:
+            log.warning(_GIVEN_UP, code=exc.code)
+            return None
         log.info("job ended", state=job.state, gpu_seconds=round(result.measured.gpu_seconds, 3))
         if job.state is not JobState.COMPLETED:
             self.discard(lease, is_final=True)
@@ -58,25 +75,34 @@ class Publisher:
             self._delete(lease, LIVE_PREFIX)
 
     def end_with_error(self, lease: Lease, error: Exception, log: Log) -> AttemptFailure | None:
-        """End an attempt that raised this error. Returns None if another worker has the job."""
+        """End an attempt that raised this error.
+
+        Returns None if the lease has ended, or if the database does not answer.
+        """
         try:
             if isinstance(error, LeaseLost):
                 raise error
             failed = to_failure(error, lease.job)
             job = self.fail_attempt(lease, failed)
         except LeaseLost:
-            log.warning("another worker has the job; discarding this attempt")
+            log.warning("the lease of the job has ended; discarding this attempt")
             self.discard(lease)
             return None
-        if isinstance(error, Drained):
-            log.info("job handed back", state=job.state)
-        else:
-            log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
+        except QueueUnavailable as exc:
+            log.warning(_GIVEN_UP, code=exc.code)
+            return None
+        match error:
+            case Drained():
+                log.info("job handed back", state=job.state)
+            case Cancelled():
+                log.info("job cancelled", state=job.state)
+            case _:
+                log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
         return failed
 
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
-        """End a failed attempt in the queue and delete its objects. Raises LeaseLost."""
-        job = self._retry_queue(lambda: self._queue.fail_attempt(lease, failed))
+        """End a failed attempt in the queue and delete its objects. Raises LeaseLost and QueueUnavailable."""
+        job = self._retry(lease, lambda: self._queue.fail_attempt(lease, failed))
         self.discard(lease, is_final=job.state.is_final)
         return job
 
@@ -89,15 +115,9 @@ class Publisher:
         """Delete the latents checkpoint, so that the next attempt denoises again."""
         self._delete(lease, CHECKPOINT_PART)
 
-    def _retry_queue(self, action: Callable[[], _T]) -> _T:
+    def _retry(self, lease: Lease, action: Callable[[], Job]) -> Job:
         """Retry until the database answers, because only the database has the state of the job."""
-        pause = 0.2
-        while True:
-            try:
-                return action()
-            except QueueUnavailable:
-                time.sleep(pause)
-                pause = min(pause * 2, _MAX_PAUSE_SECONDS)
+        return retry(action, (QueueUnavailable,), _log_of(lease), ends_at=lambda: self.ends_at)
 
     def _delete(self, lease: Lease, *prefixes: str) -> None:
         """Delete objects of the job. If the store fails, retention deletes them with the job."""
@@ -105,9 +125,12 @@ class Publisher:
         for prefix in prefixes:
             try:
                 self._store.delete(job.tenant_id, job.id, prefix)
-            except FilmgateError as exc:
-                log = Log("worker", job_id=job.id, trace_id=job.trace_id)
-                log.warning("could not delete intermediate objects", code=exc.code)
+            except Exception as exc:  # noqa: BLE001 - it must not fail a completed job: that deletes the clip
+                _log_of(lease).warning("could not delete intermediate objects", error=exc)
+
+
+def _log_of(lease: Lease) -> Log:
+    return Log("worker", job_id=lease.job.id, trace_id=lease.job.trace_id)
 
 
 def _parts_of(fence: int) -> list[str]:

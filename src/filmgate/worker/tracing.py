@@ -1,4 +1,4 @@
-"""The spans of a worker: the wait in the queue, each attempt, its stages, and what the GPU did meanwhile."""
+"""The spans of a worker: the wait in the queue, each attempt, and its stages with the readings of the GPU."""
 
 import time
 from collections import deque
@@ -66,7 +66,7 @@ class WorkerTracing:
     start_up: StartUp = field(default_factory=StartUp)
 
     def begin(self, lease: Lease) -> "AttemptTrace":
-        """Start the span of an attempt, after that of the wait before it."""
+        """Start the span of an attempt, after the span of the wait before it."""
         job, now = lease.job, time.time()
         leased_at = min(job.started_at or now, now)
         since = leased_at - lease.waited_seconds
@@ -81,7 +81,7 @@ class WorkerTracing:
         return AttemptTrace(self, lease)
 
     def trace_start(self, worker_id: str) -> None:
-        """Export the start of the worker as a trace of its own. Call it when the worker is ready."""
+        """Export the start of the worker as a separate trace. Call it when the worker is ready."""
         phases = self.start_up.phases
         root = self.tracer.start("worker start", TraceContext(new_trace_id()), at=phases[0].start)
         root.set(worker_id=worker_id, instance_id=self.instance_id, gpu_uuid=self.gpu.uuid)
@@ -91,7 +91,7 @@ class WorkerTracing:
 
 
 class AttemptTrace:
-    """The span of one attempt. Its parent is the span that accepted the job, also for later attempts."""
+    """The span of one attempt. Its parent is the span that accepted the job, even for later attempts."""
 
     def __init__(self, tracing: WorkerTracing, lease: Lease) -> None:
         self._tracing = tracing

@@ -1,4 +1,4 @@
-"""Turns on the device: while one job decodes, the next is leased and prepared, then follows at once.
+"""Turns on the device: while one job decodes, the next is leased and prepared, then follows immediately.
 
 A meter adds up how long the device had a job and how long it had none.
 """
@@ -6,6 +6,8 @@ A meter adds up how long the device had a job and how long it had none.
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -44,13 +46,32 @@ class Device:
         """Wait until no job is on the device."""
         self._wait(lambda: self.current is None, is_stopping)
 
+    @contextmanager
+    def reserved(self, is_stopping: Callable[[], bool]) -> Iterator[bool]:
+        """Wait until no job is on the device, and let none take it in the block. Yields False when stopping.
+
+        A job that has left may otherwise come back at any time, to decode again. The meter counts idle time.
+        """
+        with self.changed:
+            self.wait_until_left(is_stopping)
+            is_reserved = self.current is None and not is_stopping()
+            if is_reserved:
+                self.current = DeviceTurn(self)
+        try:
+            yield is_reserved
+        finally:
+            with self.changed:
+                if is_reserved:
+                    self.current = None
+                    self.changed.notify_all()
+
     @property
     def is_busy(self) -> bool:
         with self.changed:
             return self.current is not None
 
     def admit(self, *, is_alone: bool = False) -> "DeviceTurn":
-        """The turn of a job that was just leased. On an idle device it is taken at once."""
+        """The turn of a job that was just leased. On an idle device it is taken immediately."""
         turn = DeviceTurn(self, is_alone=is_alone)
         with self.changed:
             self.jobs += 1
@@ -82,8 +103,8 @@ class Device:
 class DeviceTurn:
     """The `Turn` of one job. `check` raises when the job must stop; the worker sets it.
 
-    A job that failed before is alone: no other job is prepared beside it, and none loses an attempt if it
-    ends the process again.
+    A job that failed before is alone: no other job is prepared in parallel, and none loses an attempt if it
+    crashes the process again.
     """
 
     def __init__(self, device: Device, *, is_alone: bool = False) -> None:
@@ -102,10 +123,11 @@ class DeviceTurn:
 
     def take(self) -> None:
         with self._device.changed:
-            while not self.is_taken:
+            while self._device.current is not self:
                 self.check()
-                if self._device.current is None and (not self._is_alone or self._device.jobs == 1):
-                    self._device.next = None
+                may_take = self._device.jobs == 1 or not self._is_alone or self.left_at is not None
+                if self._device.current is None and may_take:
+                    self._device.next = None if self._device.next is self else self._device.next
                     self._device.hand_to(self)
                 else:
                     self._device.changed.wait(_CHECK_SECONDS)
@@ -134,41 +156,45 @@ class DeviceTurn:
 
 
 class DeviceMeter(Collector):
-    """How long the device had a job and how long it had none. Idle time starts with the first lease loop."""
+    """How long the device had a job and how long it had none. Idle time starts with the first lease loop.
+
+    Jobs, heartbeats and scrapes call it from their own threads.
+    """
 
     def __init__(self, registry: CollectorRegistry, clock: Clock = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._busy_since: float | None = None
         self._idle_since: float | None = None
         self._has_waited = True
-        self._busy_seconds = 0.0
-        self._idle_seconds = 0.0
-        self._gap_seconds = 0.0
-        self._gaps = 0
+        self._seconds = DeviceSeconds()
         self._gap = metrics.WORKER_GAP_SECONDS.live_histogram(registry, _GAP_BOUNDS)
         registry.register(self)
 
     def start(self) -> None:
         """The worker can take jobs from now on."""
-        self._idle_since = self._clock()
+        with self._lock:
+            self._idle_since = self._clock()
 
     def take(self) -> None:
         """A job takes the device."""
-        now = self._clock()
-        if self._idle_since is not None:
-            self._idle_seconds += now - self._idle_since
-            if not self._has_waited:
-                self._gap.observe(now - self._idle_since)
-                self._gap_seconds += now - self._idle_since
-                self._gaps += 1
-        self._idle_since, self._busy_since = None, now
+        with self._lock:
+            now = self._clock()
+            if self._idle_since is not None and not self._has_waited:
+                gap = now - self._idle_since
+                self._gap.observe(gap)
+                self._seconds = replace(
+                    self._seconds, gap=self._seconds.gap + gap, gaps=self._seconds.gaps + 1
+                )
+            self._seconds = self._read(now)
+            self._idle_since, self._busy_since = None, now
 
     def leave(self) -> None:
         """The job has left the device."""
-        now = self._clock()
-        if self._busy_since is not None:
-            self._busy_seconds += now - self._busy_since
-        self._idle_since, self._busy_since, self._has_waited = now, None, False
+        with self._lock:
+            now = self._clock()
+            self._seconds = self._read(now)
+            self._idle_since, self._busy_since, self._has_waited = now, None, False
 
     def wait(self) -> None:
         """No job was waiting: the idle time that follows is not a gap between clips."""
@@ -176,13 +202,13 @@ class DeviceMeter(Collector):
 
     def read(self) -> DeviceSeconds:
         """The seconds until now."""
-        now, busy_since, idle_since = self._clock(), self._busy_since, self._idle_since
-        return DeviceSeconds(
-            busy=self._busy_seconds + (now - busy_since if busy_since is not None else 0.0),
-            idle=self._idle_seconds + (now - idle_since if idle_since is not None else 0.0),
-            gap=self._gap_seconds,
-            gaps=self._gaps,
-        )
+        with self._lock:
+            return self._read(self._clock())
+
+    def _read(self, now: float) -> DeviceSeconds:
+        busy = now - self._busy_since if self._busy_since is not None else 0.0
+        idle = now - self._idle_since if self._idle_since is not None else 0.0
+        return replace(self._seconds, busy=self._seconds.busy + busy, idle=self._seconds.idle + idle)
 
     def describe(self) -> Iterator[Metric]:
         yield metrics.WORKER_BUSY.gauge()

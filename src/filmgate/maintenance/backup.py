@@ -9,17 +9,18 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from filmgate.database import DEFAULT_FILE, Database, open_database
-from filmgate.database.backup import copy_database, end_leases, place_database
+from filmgate.database import DEFAULT_FILE, open_database
+from filmgate.database.backup import copy_database, end_leases, place_database, reading_copy
 from filmgate.database.engine import parse_url
 from filmgate.database.schema import REVISION, jobs
 from filmgate.database.site import Site
-from filmgate.errors import FilmgateError, ObjectNotFound, UsageError
+from filmgate.errors import ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, TenantId
-from filmgate.scheduling.rows import Row, open_prompt, to_clip
+from filmgate.scheduling.rows import Row, to_clip
+from filmgate.scheduling.site_doctor import find_unreadable
 from filmgate.settings import Settings
 from filmgate.store import open_store
-from filmgate.store.base import ObjectName, ObjectStore
+from filmgate.store.base import ObjectName, ObjectStore, exists
 from filmgate.store.keys import open_keyring, open_keys
 from filmgate.store.keys.data_keys import Sealer
 from filmgate.store.keys.files import FileKeyring
@@ -43,7 +44,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore: what is there, and what could not be found or read."""
+    """The result of a restore: what is there, and what is missing or damaged."""
 
     jobs: int
     ended_leases: int
@@ -65,9 +66,10 @@ def back_up(settings: Settings, target: Path, key_target: Path | None) -> Manife
         keyring.copy_to(key_target)
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
-    with closing(Database(f"sqlite:///{target / DEFAULT_FILE}")) as copied:
-        count, names = _describe(copied)
-    manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keys.identity, count, names)
+    with reading_copy(target / DEFAULT_FILE) as connection:
+        count, names = _describe(connection)
+    objects = [str(name) for name in names]
+    manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keys.identity, count, objects)
     (target / MANIFEST_FILE).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
     return manifest
 
@@ -76,29 +78,37 @@ def restore(settings: Settings, source: Path, key_source: Path | None) -> Restor
     """Restore a backup into an empty data folder, then check every object and one prompt per tenant."""
     _read_manifest(source)
     if settings.queue.url and not settings.queue.url.startswith("sqlite:"):
-        raise UsageError("restore PostgreSQL with pg_restore; see docs/operations.md", option="queue.url")
-    given = parse_url(settings.queue.url).database if settings.queue.url else None
-    place_database(source / DEFAULT_FILE, Path(given or settings.data / DEFAULT_FILE))
+        raise UsageError("restore PostgreSQL with pg_restore; see docs/operate/backup.md", option="queue.url")
     keyring = open_keyring(settings.store, settings.data)
+    # Before the database: the keys can be copied again after an error, the database cannot.
     if key_source is not None and isinstance(keyring, FileKeyring):
         keyring.copy_from(key_source)
+    given = parse_url(settings.queue.url).database if settings.queue.url else None
+    place_database(source / DEFAULT_FILE, Path(given or settings.data / DEFAULT_FILE))
     with closing(open_database(settings.queue, settings.data)) as database:
         ended = end_leases(database)
         keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, keys)
         Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).adopt()
-        count, names = _describe(database)
-        missing = [name for name in names if not _exists(store, name)]
-        return Restored(count, ended, missing, _find_unreadable(database, Sealer(keys)))
+        with database.read() as connection:
+            count, names = _describe(connection)
+        missing = [str(name) for name in names if not _is_usable(store, name)]
+        return Restored(count, ended, missing, list(find_unreadable(database, Sealer(keys))))
 
 
-def _describe(database: Database) -> tuple[int, list[str]]:
+def _is_usable(store: ObjectStore, name: ObjectName) -> bool:
+    try:
+        return exists(store, name)
+    except ObjectCorrupt:
+        return False
+
+
+def _describe(connection: sa.Connection) -> tuple[int, list[ObjectName]]:
     """The number of jobs, and the names of the objects that the completed ones refer to."""
-    with database.read() as connection:
-        count = connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one()
-        columns = (jobs.c.tenant_id, jobs.c.id, jobs.c.clip)
-        rows = connection.execute(sa.select(*columns).where(jobs.c.clip.is_not(None))).mappings().all()
-    return count, [str(name) for row in rows for name in _objects_of(row)]
+    count = connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one()
+    columns = (jobs.c.tenant_id, jobs.c.id, jobs.c.clip)
+    rows = connection.execute(sa.select(*columns).where(jobs.c.clip.is_not(None))).mappings().all()
+    return count, [name for row in rows for name in _objects_of(row)]
 
 
 def _objects_of(row: Row) -> Iterator[ObjectName]:
@@ -108,38 +118,19 @@ def _objects_of(row: Row) -> Iterator[ObjectName]:
             yield ObjectName(TenantId(row["tenant_id"]), JobId(row["id"]), part)
 
 
-def _exists(store: ObjectStore, name: str) -> bool:
-    tenant_id, job_id, part = name.split("/", 2)
-    try:
-        store.stat(ObjectName(TenantId(tenant_id), JobId(job_id), part))
-    except ObjectNotFound:
-        return False
-    return True
-
-
-def _find_unreadable(database: Database, sealer: Sealer) -> list[str]:
-    newest = sa.select(sa.func.max(jobs.c.seq)).group_by(jobs.c.tenant_id)
-    with database.read() as connection:
-        rows = connection.execute(sa.select(jobs).where(jobs.c.seq.in_(newest))).mappings().all()
-    return [row["tenant_id"] for row in rows if not _can_open(sealer, row)]
-
-
-def _can_open(sealer: Sealer, row: Row) -> bool:
-    try:
-        open_prompt(sealer, row)
-    except FilmgateError:
-        return False
-    return True
-
-
 def _read_manifest(source: Path) -> Manifest:
+    path = source / MANIFEST_FILE
     try:
-        manifest = Manifest(**json.loads((source / MANIFEST_FILE).read_text()))
-    except (OSError, ValueError, TypeError) as exc:
+        fields = json.loads(path.read_text())
+        if fields["format"] > _FORMAT:
+            raise UsageError(
+                "a newer version of filmgate wrote the backup; upgrade filmgate", option="SOURCE"
+            )
+        return Manifest(**fields)
+    except FileNotFoundError as exc:
         raise UsageError(f"{source} is not a backup: {MANIFEST_FILE} is missing", option="SOURCE") from exc
-    if manifest.format != _FORMAT:
-        raise UsageError("the backup is of a newer version of filmgate; upgrade filmgate", option="SOURCE")
-    return manifest
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise UsageError(f"{path} cannot be read or is damaged; use another backup", option="SOURCE") from exc
 
 
 def _make_folder(folder: Path, option: str) -> None:
@@ -149,6 +140,6 @@ def _make_folder(folder: Path, option: str) -> None:
 
 
 def _check_apart(target: Path, key_target: Path) -> None:
-    """Keys beside the data they encrypt protect nothing."""
+    """Keys next to the data that they encrypt protect nothing."""
     if key_target.resolve().is_relative_to(target.resolve()):
         raise UsageError("choose a folder outside the backup, on other storage", option="--keys")

@@ -1,4 +1,4 @@
-"""Ends a tenant: its jobs, then its encryption key (crypto-shredding), then everything it stored."""
+"""Deletes a tenant: its jobs, then its encryption key (crypto-shredding), then everything it stored."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,6 @@ from filmgate.tenants.registry import TenantRegistry
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _ACTOR = Actor(ActorKind.SYSTEM, "offboarding")
-_FORGOTTEN = Entry(Action.FORGOTTEN, None, _ACTOR)
 OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -48,43 +47,48 @@ class Offboarding:
     tenants: TenantRegistry
     wait_seconds: float = _WAIT_SECONDS
 
-    def forget(self, tenant_id: TenantId) -> Offboarded:
+    def forget(self, tenant_id: TenantId, actor: Actor = _ACTOR) -> Offboarded:
         """Disable the tenant, cancel its jobs, destroy its key and delete what it stored.
 
         Raises JobActive while a worker still holds a job: it could create a new key to store the clip.
         """
-        self.tenants.disable(tenant_id)
-        ended = self._end_jobs(tenant_id)
+        self.tenants.disable(tenant_id, actor)
+        ended = self._end_jobs(tenant_id, actor)
         self.keys.forget(tenant_id)
         with self.database.write() as connection:
             own = sa.update(accounts).where(accounts.c.tenant_id == tenant_id)
             connection.execute(own.values(digest_key=None))
-            append(connection, tenant_id, [_FORGOTTEN], self.database.now(connection))
-        objects = sum(self.store.delete(tenant_id, job_id) for job_id in list(self.store.jobs(tenant_id)))
+            forgotten = Entry(Action.FORGOTTEN, None, actor)
+            append(connection, tenant_id, [forgotten], self.database.now(connection))
+        objects = sum(self.store.delete(tenant_id, job_id) for job_id, _ in self.store.jobs(tenant_id))
         for job_id in ended:
-            self.queue.remove(tenant_id, job_id, _ACTOR)
+            self.queue.remove(tenant_id, job_id, actor)
         return Offboarded(len(ended), objects)
 
-    def delete(self, tenant_id: TenantId) -> Offboarded:
+    def delete(self, tenant_id: TenantId, actor: Actor = _ACTOR) -> Offboarded:
         """Forget the tenant and delete it with its API keys. Raises JobActive and TenantNotFound."""
-        done = self.forget(tenant_id)
-        self.tenants.delete(tenant_id)
+        done = self.forget(tenant_id, actor)
+        self.tenants.delete(tenant_id, actor)
         return done
 
-    def delete_unused(self, tenant_id: TenantId) -> Offboarded:
+    def delete_unused(self, tenant_id: TenantId, actor: Actor = _ACTOR) -> Offboarded:
         """The same for a disabled tenant without jobs. Raises TenantInUse and TenantNotFound."""
         self.tenants.check_unused(tenant_id)
-        return self.delete(tenant_id)
+        return self.delete(tenant_id, actor)
 
-    def _end_jobs(self, tenant_id: TenantId) -> list[JobId]:
-        for job_id in self._find_jobs(tenant_id, *OPEN_STATES):
-            self.queue.cancel(tenant_id, job_id, _ACTOR)
+    def _end_jobs(self, tenant_id: TenantId, actor: Actor) -> list[JobId]:
         deadline = time.monotonic() + self.wait_seconds
-        while running := self._find_jobs(tenant_id, *OPEN_STATES):
+        while running := self._cancel_jobs(tenant_id, actor):
             if time.monotonic() > deadline:
                 raise JobActive(f"{len(running)} jobs of {tenant_id} are still being cancelled; try again")
             time.sleep(_POLL_SECONDS)
         return self._find_jobs(tenant_id, JobState.COMPLETED, JobState.FAILED)
+
+    def _cancel_jobs(self, tenant_id: TenantId, actor: Actor) -> list[JobId]:
+        """Cancel every open job. Returns those that workers still hold; one of a lost worker ends later."""
+        for job_id in self._find_jobs(tenant_id, *OPEN_STATES):
+            self.queue.cancel(tenant_id, job_id, actor)
+        return self._find_jobs(tenant_id, *OPEN_STATES)
 
     def _find_jobs(self, tenant_id: TenantId, *states: JobState) -> list[JobId]:
         """Read without the prompts: the tenant's key may be unusable."""
