@@ -1,1 +1,1 @@
-"""Room 2: may this request become a job? `Admission.accept` is the one function the API calls."""
+"""Decides whether a request becomes a job. The API calls `Admission.accept` and `Admission.estimate`."""

@@ -1,7 +1,7 @@
-"""Admission: one request in, one durable job out, or the reason why not.
+"""Admission: turns a request into a durable job, or raises the reason why not.
 
-`accept` goes down the list: the same request is the same job -> limits -> screening -> estimate -> route ->
-back-pressure -> upload stored -> enqueued.
+The steps of `accept`: find a duplicate -> limits -> screening -> estimate -> route and back-pressure -> read
+the image -> store it -> enqueue.
 """
 
 import math
@@ -15,11 +15,12 @@ from filmgate.audit.log import AuditLog
 from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import (
     BacklogGrown,
+    FilmgateError,
     ModelNotServed,
     Overloaded,
     PromptRejected,
+    QueueUnavailable,
     StoreFull,
-    UsageError,
 )
 from filmgate.jobs import (
     Idempotency,
@@ -52,7 +53,7 @@ from filmgate.tenants.base import Tenant
 
 log = Log("admission")
 
-# How often a request is forecast again when the queue grew before it could be enqueued.
+# How often a request is routed by a new forecast, if the queue grew before it was enqueued.
 _MAX_FORECASTS = 3
 # The forecast and the database add up the backlog in different orders.
 _ROUNDING_SECONDS = 0.01
@@ -101,7 +102,7 @@ class Admission:
         self._codec = codec
         self._estimator = Estimator(services.reader)
         self._sources = Sources(services.reader, services.store, settings)
-        parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
+        parse_sizes(settings.scaled_sizes, "admission.scaled_sizes")  # wrong settings are an error at start
         self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
 
     @property
@@ -129,7 +130,7 @@ class Admission:
 
     def _create(self, context: RequestContext, request: VideoRequest) -> Job:
         request, origin, ticket = self._prepare(context, request)
-        if self._services.store.room().is_low:
+        if self._services.store.is_nearly_full():
             raise StoreFull("the store has no space for new clips")
         # Routed before the image is decoded: a rejected request costs little.
         routed = self._route(context, ticket, self._forecast_for(context.tenant))
@@ -170,7 +171,9 @@ class Admission:
         if origin.clip is not None:
             inherited = origin.clip.spec
             request = inherit(request, inherited, models.find(inherited.model).limits)
-        request = self._services.adapters.resolve(request, context.tenant.id)
+        request = self._services.adapters.resolve(
+            request, context.tenant.id, lambda name: models.find(name).name
+        )
         card = models.find(request.model)
         spec = check_request(request, card.name, card.limits, self._settings, self._codec)
         screening = self._screen(context, spec)
@@ -221,12 +224,10 @@ class Admission:
         raise PromptRejected(
             f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
             option="prompt",
-            rules=screening.rules,
-            categories=screening.categories,
         )
 
     def _route(self, context: RequestContext, ticket: Ticket, forecast: Forecast) -> Ticket:
-        """The ticket with its route. A job for our own GPUs must meet the promise. Raises Overloaded."""
+        """The ticket with its route. A job for local GPUs must meet the promise. Raises Overloaded."""
         spec, router, limit = ticket.spec, self._services.router, None
         with traced(self._services.tracer, "route") as span:
             slot, choice = _find_slot(ticket, forecast), ON_GPU
@@ -243,7 +244,7 @@ class Admission:
             return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
 
     def _check_served(self, tenant: Tenant, model: str, forecast: Forecast) -> None:
-        """Raises ModelNotServed when nobody would render the job."""
+        """Raises ModelNotServed if no worker would render the job."""
         # The embedded worker, which may be starting, is a shared one.
         is_starting = model in self._services.read_starting() and not tenant.is_dedicated
         if not self._scale_from_zero.isdisjoint({model, "*"}) or is_starting:
@@ -257,7 +258,7 @@ class Admission:
     def _max_backlog(self, ticket: Ticket, slot: Slot, forecast: Forecast) -> float:
         """The most queued work at which this job still meets the promise. Raises Overloaded.
 
-        A job that starts at once is accepted however long it takes, unless another one is enqueued first.
+        A job that starts immediately is accepted however long it takes, unless another one is enqueued first.
         """
         predicted, tenant_id = ticket.predicted, ticket.tenant_id
         workers = max(forecast.count_workers(Route.GPU, ticket.spec.model, tenant_id), 1)
@@ -270,22 +271,29 @@ class Admission:
 
     def _enqueue(self, context: RequestContext, ticket: Ticket, image: Iterable[bytes] | None) -> Job:
         """Store the upload and enqueue the ticket, both or neither."""
-        store = self._services.store
-        if image is not None:
-            store.put(ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART), image)
+        if image is None:
+            return self._enqueue_in_time(context, ticket)
+        self._services.store.put(ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART), image)
         try:
             job = self._enqueue_in_time(context, ticket)
-        except UsageError:
-            # Rejected for certain. After a database error the job may exist: retention decides later.
-            if image is not None:
-                store.delete(ticket.tenant_id, ticket.job_id)
+        except FilmgateError as exc:
+            # After a database error the job may exist: retention decides later.
+            if not isinstance(exc, QueueUnavailable):
+                self._delete_upload(ticket)
             raise
-        if image is not None and job.id != ticket.job_id:
-            store.delete(ticket.tenant_id, ticket.job_id)
+        if job.id != ticket.job_id:
+            self._delete_upload(ticket)
         return job
 
+    def _delete_upload(self, ticket: Ticket) -> None:
+        """Best effort, so that the client gets the result of its request. Orphans are swept later."""
+        try:
+            self._services.store.delete(ticket.tenant_id, ticket.job_id)
+        except FilmgateError as exc:
+            log.warning("an upload could not be deleted", error=exc, job_id=ticket.job_id)
+
     def _enqueue_in_time(self, context: RequestContext, ticket: Ticket) -> Job:
-        """Enqueue under the forecast the ticket was routed by; forecast again when the queue has grown."""
+        """Enqueue the ticket. If the queue has grown since its forecast, route it by a new one."""
         for _ in range(_MAX_FORECASTS):
             try:
                 return self._services.queue.enqueue(ticket, context.actor)
@@ -295,7 +303,7 @@ class Admission:
 
 
 def _find_slot(ticket: Ticket, forecast: Forecast) -> Slot:
-    """When the ticket would start on our own GPUs."""
+    """When the ticket would start on local GPUs."""
     deadline_at = forecast.snapshot.now + ticket.slo_seconds
     gpu_seconds = ticket.predicted.gpu_seconds
     return forecast.arrive(Arrival(ticket.tenant_id, Route.GPU, ticket.spec.model, gpu_seconds, deadline_at))

@@ -38,18 +38,18 @@ def predict(spec: VideoSpec, rates: Rates, steps: float) -> StageSeconds:
 
 
 def learn(card: ModelCard, measurements: Sequence[Measurement]) -> Rates:
-    """A weighted mean of the card's rates and the median of the rates measured on our own GPUs."""
-    mine = [m for m in measurements if m.route is Route.GPU]
-    if not mine:
+    """A weighted mean of the card's rates and the median of the rates measured on local GPUs."""
+    local = [m for m in measurements if m.route is Route.GPU]
+    if not local:
         return card.rates
-    units = [work_units(m.spec) for m in mine]
-    steps = [_full_steps(m.spec, card) for m in mine]
-    per_unit = [m.measured.denoise / (u * s) for m, u, s in zip(mine, units, steps, strict=True)]
+    units = [work_units(m.spec) for m in local]
+    steps = [_full_steps(m.spec, card) for m in local]
+    per_unit = [m.measured.denoise / (u * s) for m, u, s in zip(local, units, steps, strict=True)]
     return Rates(
-        text=_blend(card.rates.text, [m.measured.text for m in mine]),
+        text=_blend(card.rates.text, [m.measured.text for m in local]),
         denoise=_blend(card.rates.denoise, per_unit),
-        decode=_blend(card.rates.decode, [m.measured.decode / u for m, u in zip(mine, units, strict=True)]),
-        upload=_blend(card.rates.upload, [m.measured.upload for m in mine]),
+        decode=_blend(card.rates.decode, [m.measured.decode / u for m, u in zip(local, units, strict=True)]),
+        upload=_blend(card.rates.upload, [m.measured.upload for m in local]),
     )
 
 
@@ -70,11 +70,11 @@ class Estimator:
     def __init__(self, reader: JobReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
-        self._learned: dict[str, tuple[float, Rates]] = {}  # by model: when, and what
+        self._learned: dict[str, tuple[float, Rates]] = {}  # by model: when it was learned, and the rates
         self._lock = threading.Lock()
 
     def estimate(self, spec: VideoSpec, card: ModelCard) -> StageSeconds:
-        """Predicted seconds of this spec on our own GPUs."""
+        """Predicted seconds of this spec on local GPUs."""
         with self._lock:
             read_at, rates = self._learned.get(card.name, (-inf, card.rates))
             if self._clock() - read_at >= REFRESH_SECONDS:
@@ -94,9 +94,9 @@ class Estimate:
 
 
 def to_estimate(ticket: Ticket, slot: Slot, *, is_served: bool) -> Estimate:
-    """The estimate of a routed ticket; `slot` is its place on our own GPUs.
+    """The estimate of a routed ticket; `slot` is its place on local GPUs.
 
-    `is_served`: a live worker serves the model. A worker that is only expected promises nothing.
+    `is_served`: a live worker serves the model. Until then, nobody knows when the job would start.
     """
     if ticket.route is Route.MANAGED:
         return Estimate(ticket, slot.position, 0.0, ticket.routing.expected_seconds)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from filmgate.admission.uploads.images import MEDIA_TYPE, clean_image
 from filmgate.admission.uploads.urls import FetchLimits, fetch
-from filmgate.errors import AddressRefused, InvalidField, JobActive, ObjectNotFound
+from filmgate.errors import InvalidField, JobActive, ObjectNotFound, UrlNotAllowed
 from filmgate.jobs import Job, JobId, JobState, Source, SourceKind, TenantId
 from filmgate.models.requests import VideoRequest
 from filmgate.scheduling.base import JobReader
@@ -60,16 +60,21 @@ class Sources:
         """The completed job that a remix, an edit or an extension starts from."""
         source = self._reader.find(tenant_id, job_id)
         if source.state is JobState.FAILED:
-            raise InvalidField("the source video has failed and has no clip", option="video")
+            raise InvalidField(
+                "the source video has failed and has no clip; use another video", option="video"
+            )
         if source.state is not JobState.COMPLETED:
-            raise JobActive("the source video is not finished", option="video")
+            raise JobActive("the source video is not finished; wait for the status completed", option="video")
         return source
 
     def _find_image(self, tenant_id: TenantId, job_id: JobId) -> Job:
         """The job whose image is used again: in any state, the image is stored before the job exists."""
         job = self._reader.find(tenant_id, job_id)
         if not job.spec.has_image:
-            raise InvalidField("this video was not made from an image", option="input_reference.video_id")
+            raise InvalidField(
+                "this video was not made from an image; use another video, or send an image",
+                option="input_reference.video_id",
+            )
         return job
 
     def read_image(self, request: VideoRequest, origin: Origin) -> Iterable[bytes] | None:
@@ -92,7 +97,7 @@ class Sources:
         upload = request.image
         if request.image_url is not None:
             if not self._settings.fetch:
-                raise AddressRefused(
+                raise UrlNotAllowed(
                     "fetching URLs is disabled; upload the image", option="input_reference.image_url"
                 )
             upload = fetch(request.image_url, self._limits)

@@ -1,1 +1,1 @@
-"""Room 1: HTTP. The OpenAI Videos API and Filmgate's additions."""
+"""HTTP: the OpenAI Videos API and Filmgate's additions."""

@@ -33,7 +33,9 @@ from filmgate.api.tracing import HttpMeter, Tracing
 from filmgate.api.watch import Watch
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 
+# Routes are tried in order: liveness comes first, so that it costs little while the server is attacked.
 PARTS = (
+    health,
     estimates,
     videos,
     content,
@@ -46,10 +48,9 @@ PARTS = (
     slo,
     plan,
     tenants,
-    health,
     console,
 )
-_DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
+_DESCRIPTION = "Video generation on your own GPUs. Works with the `openai` SDK: set `base_url` to `/v1`."
 
 
 def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
@@ -75,8 +76,7 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
     )
     services.edge.export_metrics(registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
-    # Routes are tried in order: liveness comes first, so that it costs little while the server is attacked.
-    for part in sorted(PARTS, key=lambda part: part is not health):
+    for part in PARTS:
         app.include_router(part.router)
     install_document(app)
     install_problems(app)

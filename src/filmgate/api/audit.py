@@ -11,6 +11,7 @@ from filmgate.api.openapi import PROBLEMS
 from filmgate.api.schemas import to_job_id
 from filmgate.api.services import services_of
 from filmgate.api.videos import VideoId
+from filmgate.audit.log import AuditLog
 from filmgate.audit.log import Query as AuditQuery
 from filmgate.audit.records import AuditRecord
 from filmgate.errors import InvalidField, JobNotFound
@@ -18,8 +19,9 @@ from filmgate.jobs import JobId, TenantId
 
 router = APIRouter(tags=["audit"], responses=PROBLEMS)
 
-_MAX_OF_VIDEO = 1000
 Sha256 = Annotated[str | None, Query(description="SHA-256 of a clip file, as hex.", pattern="^[0-9a-f]{64}$")]
+After = Annotated[str | None, Query(description="`last` of the previous page.", max_length=100)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class AuditEntry(BaseModel):
@@ -52,50 +54,47 @@ async def list_audit(
     tenant: Annotated[str | None, Query(description="Records of this tenant.", max_length=63)] = None,
     video: Annotated[str | None, Query(description="Records of this video.", max_length=200)] = None,
     clip_sha256: Sha256 = None,
-    after: Annotated[str | None, Query(description="`last` of the previous page.", max_length=100)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = None,
+    limit: Limit = 100,
 ) -> AuditPage:
-    """The audit log of all tenants. Needs the scope `admin`. Also finds the records of deleted videos."""
-    services = services_of(request)
+    """The audit log of all tenants. Needs the `admin` scope. Includes the records of deleted videos."""
     query = AuditQuery(
         TenantId(tenant) if tenant else None, JobId(video) if video else None, clip_sha256=clip_sha256
     )
-    place = _parse_place(after)
-
-    def read() -> AuditPage:
-        found = services.audit.page(query, after=place, limit=limit + 1)
-        shown = found[:limit]
-        last = f"{shown[-1].tenant_id}:{shown[-1].number}" if shown else None
-        data = [_to_shape(record) for record in shown]
-        return AuditPage(data=data, last=last, has_more=len(found) > limit)
-
-    return await services.call(read)
+    services = services_of(request)
+    return await services.call(_read_page, services.audit, query, _parse_cursor(after), limit)
 
 
 @router.get("/v1/videos/{video_id}/audit")
-async def list_video_audit(request: Request, video_id: VideoId, caller: Reader) -> AuditPage:
-    """The records of one of the caller's videos, oldest first, also after its deletion."""
-    services, job_id = services_of(request), to_job_id(video_id)
-
-    def read() -> AuditPage:
-        query = AuditQuery(caller.id, job_id)
-        if not (found := services.audit.page(query, limit=_MAX_OF_VIDEO)):
-            raise JobNotFound("no such video")
-        data = [_to_shape(record) for record in found]
-        return AuditPage(data=data, last=None, has_more=len(found) == _MAX_OF_VIDEO)
-
-    return await services.call(read)
+async def list_video_audit(
+    request: Request, video_id: VideoId, caller: Reader, after: After = None, limit: Limit = 1000
+) -> AuditPage:
+    """The records of one of the caller's videos, oldest first, even after it was deleted."""
+    services, query = services_of(request), AuditQuery(caller.id, to_job_id(video_id))
+    page = await services.call(_read_page, services.audit, query, _parse_cursor(after), limit)
+    if not page.data and after is None:
+        raise JobNotFound("no such video")
+    return page
 
 
-def _parse_place(after: str | None) -> tuple[TenantId, int] | None:
+def _read_page(
+    log: AuditLog, query: AuditQuery, cursor: tuple[TenantId, int] | None, limit: int
+) -> AuditPage:
+    found = log.page(query, after=cursor, limit=limit + 1)
+    shown = found[:limit]
+    last = f"{shown[-1].tenant_id}:{shown[-1].number}" if shown else None
+    return AuditPage(data=[_to_entry(record) for record in shown], last=last, has_more=len(found) > limit)
+
+
+def _parse_cursor(after: str | None) -> tuple[TenantId, int] | None:
     if after is None:
         return None
     tenant, _, number = after.partition(":")
     if not (number.isascii() and number.isdecimal() and len(number) <= 18):
-        raise InvalidField("after is not the `last` of a page", option="after")
+        raise InvalidField("`after` must be the `last` of a page", option="after")
     return TenantId(tenant), int(number)
 
 
-def _to_shape(record: AuditRecord) -> AuditEntry:
+def _to_entry(record: AuditRecord) -> AuditEntry:
     fields = record.to_fields()
     return AuditEntry.model_validate(fields | {"details": json.loads(record.details)})

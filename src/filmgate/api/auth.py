@@ -1,4 +1,4 @@
-"""Identifies the caller: by API key, by client certificate, or on an open loopback server by neither."""
+"""Identifies the caller: by API key, by client certificate, or on an open loopback server without either."""
 
 import ipaddress
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Credentials:
         """The tenant of the caller, if it has the scope. Blocks. Raises InvalidKey and ScopeMissing."""
         tenant = self._authenticate()
         if not tenant.may(scope):
-            raise ScopeMissing(f"this API key does not have the scope {scope}")
+            raise ScopeMissing(f"this tenant does not have the {scope} scope")
         return tenant
 
     @property

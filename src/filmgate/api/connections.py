@@ -34,7 +34,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 class Listener(socket.socket):
     """Accepts a few connections per turn of the event loop.
 
-    Connections of an address for which `is_flooding` returns True are closed at once: that costs a fiftieth
+    Connections of an address for which `is_flooding` returns True are closed unread: that costs a fiftieth
     of a refusal over HTTP.
     """
 
@@ -66,7 +66,7 @@ Phase = Literal["headers", "body", "rest of the body"]
 
 _MAX_HEADERS = 100
 _MAX_TARGET_BYTES = 8192
-# A client may still send its body when it has been answered: closing at once could lose the response.
+# A client may still send its body when it has been answered: closing immediately could lose the response.
 _REST_SECONDS = 5.0
 # A response whose last byte was sent ends within this time.
 _EARLY_SECONDS = 1.0
@@ -91,8 +91,8 @@ class Connections:
         A refused or dropped connection is not counted any more: it is about to close.
         """
         address, refusal = connection.address, None
-        is_proxy = address in self.edge.proxies
-        if self._max_per_address and not is_proxy and self._by_address[address] >= self._max_per_address:
+        is_crowded = 0 < self._max_per_address <= self._by_address[address]
+        if is_crowded and not self.edge.is_proxy(address):
             refusal = self._make_room(self._idle_by_address.get(address, {}), HTTPStatus.TOO_MANY_REQUESTS)
         if refusal is None and len(self._open) >= self._max:
             refusal = self._make_room(self._idle, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -136,7 +136,7 @@ class Connections:
 
 
 class StrictConnection(h11.Connection):
-    """h11 that also refuses what another parser could read differently, and very large heads."""
+    """h11 that also refuses what another parser could read differently, and too many or too long headers."""
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -146,7 +146,10 @@ class StrictConnection(h11.Connection):
             if is_chunked and (b"content-length" in names or event.http_version < b"1.1"):
                 raise h11.RemoteProtocolError("ambiguous length")
             if len(names) > _MAX_HEADERS or len(event.target) > _MAX_TARGET_BYTES:
-                raise h11.RemoteProtocolError("too many headers or too long a target")
+                raise h11.RemoteProtocolError("too many headers, or the request target is too long")
+            if b"%00" in event.target.partition(b"?")[2]:
+                # No name has a NUL, and PostgreSQL cannot compare a text with one. Routes check ids in paths.
+                raise h11.RemoteProtocolError("the query contains a NUL")
         return event
 
 
@@ -243,7 +246,7 @@ class EdgeProtocol(H11Protocol):
         self._abort_later()
 
     def _refuse_next_request(self) -> None:
-        """Do not answer a request that arrives before the response to the one before it."""
+        """Do not answer a request that arrives before the previous response is complete."""
         cycle = self.cycle
         if cycle is None or not self.conn.trailing_data[0].strip(b"\r\n"):
             return
@@ -259,7 +262,7 @@ class EdgeProtocol(H11Protocol):
             return
         self._table.edge.refuse("pipelined")
         cycle.keep_alive = False
-        # uvicorn has stopped reading. Read on and drop the data, or a client that leaves is not noticed.
+        # uvicorn has stopped reading. Read on and drop the data, or a disconnect is not noticed.
         self._is_last_request = True
         self.flow.resume_reading()
 
@@ -286,7 +289,7 @@ class EdgeProtocol(H11Protocol):
         self._reject(HTTPStatus.REQUEST_TIMEOUT, message, "request_timeout")
 
     def _abort_later(self) -> None:
-        """Give up on a client that does not read. A transport that is closing waits for it without limit."""
+        """Abort if the client does not read in time. A transport that is closing would wait without limit."""
         if self._send_timer is None and not self._is_lost:
             self._send_timer = self.loop.call_later(self._limits.send_seconds, self._abort)
 
@@ -319,7 +322,7 @@ def _to_response(status: HTTPStatus, message: str, code: str) -> bytes:
 
 
 def _with_subject(app: ASGIApp, subject: str | None) -> ASGIApp:
-    """The application, told the client certificate's subject with each request of a connection."""
+    """The application, which receives the subject of the client certificate with each request."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("extensions", {})[CERTIFICATE_EXTENSION] = subject

@@ -63,7 +63,7 @@ async def show_console(request: Request) -> Response:
 
 @router.get("/docs/metrics.json")
 async def list_metrics() -> Response:
-    """Every metric with its meaning. Names only: the values need the scope `admin`."""
+    """Every metric with its meaning. Names only: the values need the `admin` scope."""
     return JSONResponse({"object": "list", "data": describe_metrics()}, headers=HEADERS)
 
 

@@ -1,9 +1,8 @@
 """Clips, thumbnails and sprite sheets: whole, in ranges, or by a signed link."""
 
 import hashlib
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
@@ -11,17 +10,19 @@ from fastapi.responses import RedirectResponse
 
 from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.problems import body
+from filmgate.api.problems import problem_response
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
 from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import BlockingChunks, HeldStream
 from filmgate.api.videos import VideoId
 from filmgate.audit.records import Action, Actor, Entry
-from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound
-from filmgate.jobs import Job, JobState, TenantId
-from filmgate.store.base import Chunks, ObjectName
+from filmgate.errors import ClipMissing, JobActive, ObjectNotFound
+from filmgate.jobs import Job, JobState
+from filmgate.store.base import ObjectName, media_type_of
+from filmgate.store.local.links import invalid_link
 from filmgate.telemetry.trace_context import current_trace, trace_of
+from filmgate.telemetry.tracing import ended
 
 router = APIRouter(tags=["content"], responses=PROBLEMS)
 
@@ -33,7 +34,6 @@ _RESPONSES: dict[int | str, dict[str, object]] = {
     302: {"description": "A signed link to the bytes."},
     304: {"description": "Not modified."},
 }
-_PICTURE_TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ async def download_content(
     services = services_of(request)
 
     def find() -> tuple[Job, Asset]:
-        job = services.reader.find(caller.id, to_job_id(video_id))
+        job = services.reader.find(caller.id, to_job_id(video_id), has_prompt=False)
         return job, asset_of(services, job, variant)
 
-    job, asset = await services.call(find)
+    job, asset = await services.call_store(caller.id, find)
     if services.settings.content == "redirect":
-        link = await services.call_writing(caller.id, _link, services, job, asset, actor_of(request))
+        link = await services.call_for_write(caller.id, _link, services, job, asset, actor_of(request))
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)
 
@@ -69,14 +69,14 @@ def _link(services: Services, job: Job, asset: Asset, actor: Actor) -> str:
 
     Its span ends the trace of the job and links to the request for it.
     """
-    asked = current_trace()
-    span = services.tracer.start("link", trace_of(job), links=(asked,) if asked is not None else ())
-    span.set(job_id=job.id, tenant_id=job.tenant_id, size_bytes=asset.size_bytes)
-    link = services.store.link(asset.name, services.link_seconds)
-    details = {"part": asset.name.part, "seconds": services.link_seconds}
-    services.audit.record(job.tenant_id, Entry(Action.LINKED, job.id, actor, details=details))
-    span.end()
-    return link
+    request_trace = current_trace()
+    links = (request_trace,) if request_trace is not None else ()
+    with ended(services.tracer.start("link", trace_of(job), links=links)) as span:
+        span.set(job_id=job.id, tenant_id=job.tenant_id, size_bytes=asset.size_bytes)
+        link = services.store.link(asset.name, services.link_seconds)
+        details = {"part": asset.name.part, "seconds": services.link_seconds}
+        services.audit.record(job.tenant_id, Entry(Action.LINKED, job.id, actor, details=details))
+        return link
 
 
 router.head("/v1/videos/{video_id}/content", include_in_schema=False)(download_content)
@@ -87,13 +87,16 @@ async def download_object(request: Request, token: str) -> Response:
     """The object of a signed link, until the link expires. Needs no API key."""
     services = services_of(request)
 
-    def find() -> Asset:
+    def resolve() -> ObjectName:
         name = services.store.resolve(token)
         if not services.enabled.is_enabled(name.tenant_id):
-            raise LinkInvalid("this link is not valid")
-        return _asset(services, name, _media_type(name.part))
+            raise invalid_link()
+        return name
 
-    return await serve(services, request, await services.call(find))
+    name = await services.call(resolve)
+    media_type = media_type_of(name.part)
+    asset = await services.call_store(name.tenant_id, _asset, services, name, media_type)
+    return await serve(services, request, asset)
 
 
 router.head("/objects/{token}", include_in_schema=False)(download_object)
@@ -109,7 +112,7 @@ def asset_of(services: Services, job: Job, variant: Variant) -> Asset:
     part = {"video": clip.part, "thumbnail": clip.thumbnail, "spritesheet": clip.spritesheet}[variant]
     if part is None:
         raise ClipMissing(f"this video has no {variant}", option="variant")
-    media_type = clip.media_type if variant == "video" else _media_type(part)
+    media_type = clip.media_type if variant == "video" else media_type_of(part)
     return _asset(services, ObjectName(job.tenant_id, job.id, part), media_type)
 
 
@@ -127,9 +130,9 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
         wanted = _wanted(request, asset)
     except Unsatisfiable:
         headers["Content-Range"] = f"bytes */{asset.size_bytes}"
-        return body(
-            416, "the range is outside the file", "invalid_request_error", code="range", headers=headers
-        )
+        message = f"the range is outside the file, which has {asset.size_bytes} bytes"
+        code, kind = "range_not_satisfiable", "invalid_request_error"
+        return problem_response(416, message, kind, code=code, headers=headers)
     span = wanted or ByteRange(0, asset.size_bytes, asset.size_bytes)
     headers["Content-Length"] = str(span.length)
     if wanted is not None:
@@ -138,30 +141,17 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
     # Open the object before the headers are sent: a missing object is a proper 404.
-    actor, tenant_id = actor_of(request), asset.name.tenant_id
-    chunks = await services.call_writing(tenant_id, _open_recorded, services, asset, span, actor)
-    served, held = BlockingChunks(_while_enabled(services, tenant_id, chunks)), ExitStack()
-    held.callback(served.close)
-    return HeldStream(
-        services.pull(served), held, media_type=asset.media_type, headers=headers, status_code=status
+    name, tenant_id = asset.name, asset.name.tenant_id
+    chunks = BlockingChunks(
+        await services.call_store(tenant_id, services.store.read, name, span.start, span.stop)
     )
-
-
-def _while_enabled(services: Services, tenant_id: TenantId, chunks: Chunks) -> Chunks:
-    """The chunks, until the tenant is disabled. Then raises InvalidKey, which closes the connection."""
-    with closing(chunks):
-        for chunk in chunks:
-            services.enabled.require(tenant_id)
-            yield chunk
-
-
-def _open_recorded(services: Services, asset: Asset, span: ByteRange, actor: Actor) -> Chunks:
-    """The bytes of the range. The read is in the audit log before the first byte leaves."""
-    name = asset.name
-    chunks = services.store.read(name, span.start, span.stop)
-    details = {"part": name.part, "start": span.start, "stop": span.stop, "of": asset.size_bytes}
-    services.audit.record(name.tenant_id, Entry(Action.READ, name.job_id, actor, details=details))
-    return chunks
+    with ExitStack() as held:
+        held.callback(chunks.close)
+        details = {"part": name.part, "start": span.start, "stop": span.stop, "of": asset.size_bytes}
+        entry = Entry(Action.READ, name.job_id, actor_of(request), details=details)
+        await services.call_for_write(tenant_id, services.audit.record, tenant_id, entry)
+        pulled, kind = services.pull(tenant_id, chunks), asset.media_type
+        return HeldStream(pulled, held.pop_all(), media_type=kind, headers=headers, status_code=status)
 
 
 def _wanted(request: Request, asset: Asset) -> ByteRange | None:
@@ -179,7 +169,3 @@ def _asset(services: Services, name: ObjectName, media_type: str) -> Asset:
     # Objects are written once: name, size and time identify the bytes.
     etag = hashlib.sha256(f"{name} {stored.size_bytes} {stored.modified_at}".encode()).hexdigest()[:32]
     return Asset(name, media_type, stored.size_bytes, f'"{etag}"')
-
-
-def _media_type(part: str) -> str:
-    return _PICTURE_TYPES.get(PurePosixPath(part).suffix, "video/mp4")

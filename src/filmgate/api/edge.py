@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filmgate.api.problems import to_response
-from filmgate.errors import InvalidKey, RateLimited
+from filmgate.errors import InvalidKey, RateLimited, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings
 from filmgate.telemetry import metrics
@@ -26,9 +26,10 @@ log = Log("api")
 # Fetching a URL and decoding an image take seconds: they have their own threads, shared fairly.
 SLOW_THREADS = 8
 _SLOW_PER_TENANT = 2
-# Requests that write to the database: half of the threads, and half of those for one tenant.
-_WRITES = 8
-_WRITES_PER_TENANT = 4
+# Writes to the database, and calls of the store: a third of the threads each, and half of those for one
+# tenant. The last third is for short reads, such as the lookup of every key.
+_WRITES = _STORE_CALLS = 8
+_PER_TENANT = 4
 # An address floods the server if it continues after this many refusals.
 _MAX_REFUSALS = 50
 _REFUSALS_PER_SECOND = 1.0
@@ -39,6 +40,9 @@ _RETRY_SECONDS = 5.0
 # Buckets beyond this number are forgotten, the oldest first, so that memory does not grow with addresses.
 MAX_BUCKETS = 10_000
 _MAX_KNOWN_KEYS = 1000
+_UNKNOWN = "unknown"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class OpenCount:
@@ -141,7 +145,7 @@ class FairSlots:
             turn = turns.popleft()
             if turns:
                 self._waiting[name] = turns
-            # A waiting client that has left is cancelled; its task may not have run since.
+            # The turn of a client that has disconnected is cancelled, but its task may not have run since.
             if not turn.done():
                 self._take(name)
                 turn.set_result(None)
@@ -164,7 +168,7 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> float:
-        """Take a token: 0.0, or the seconds until there is one."""
+        """Take a token. Returns 0.0, or the seconds until there is one."""
         wait = self.wait_seconds(key)
         if self._per_second and not wait:
             self._buckets[key] = (self._level(key) - 1.0, self._clock())
@@ -188,9 +192,9 @@ class TokenBuckets:
 
 
 class Logins:
-    """Limits attempts with invalid keys per address, and remembers whose the valid keys are.
+    """Limits attempts with invalid keys per address, and remembers the tenants of valid keys.
 
-    A key that was valid a moment ago is still accepted from a limited address: tenants may share one.
+    A key that was valid a moment ago is still accepted from a limited address, which tenants may share.
     """
 
     def __init__(self, failures_per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -207,8 +211,10 @@ class Logins:
         """The tenant of a key that was valid a moment ago."""
         return self._tenants.get(_digest(secret)) if secret is not None else None
 
-    def fail(self, address: str) -> None:
+    def fail(self, address: str, secret: str | None) -> None:
         self._failures.take(address)
+        if secret is not None:
+            self._tenants.pop(_digest(secret), None)
 
     def succeed(self, secret: str, tenant_id: TenantId) -> None:
         digest = _digest(secret)
@@ -223,12 +229,29 @@ def to_address_key(host: str) -> str:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return "unknown"
+        return _UNKNOWN
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
         return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
     return str(address)
+
+
+def parse_proxies(text: str) -> tuple[Network, ...]:
+    """The networks in `limits.trusted_proxies`. Raises SettingsError for what uvicorn would ignore."""
+    networks: list[Network] = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        try:
+            network = ipaddress.ip_network(name)
+        except ValueError as exc:
+            raise SettingsError(
+                f"{name!r} is not an address or a network such as 10.0.0.0/8",
+                option="limits.trusted_proxies",
+            ) from exc
+        # A client of IPv6 is its /64: see `to_address_key`.
+        is_part = network.version == 6 and network.prefixlen > 64
+        networks.append(network.supernet(new_prefix=64) if is_part else network)
+    return tuple(networks)
 
 
 def _digest(secret: str) -> bytes:
@@ -245,15 +268,15 @@ class Edge:
         self.connections = metrics.HTTP_CONNECTIONS.live_gauge(None)
         self._by_address = TokenBuckets(limits.address_requests_per_second, limits.address_request_burst)
         self._refusals = TokenBuckets(_REFUSALS_PER_SECOND, _MAX_REFUSALS)
-        proxies = (name.strip() for name in limits.trusted_proxies.split(","))
-        self.proxies = frozenset(to_address_key(name) for name in proxies if name)
+        self._proxies = parse_proxies(limits.trusted_proxies)
         self._by_tenant = TokenBuckets(limits.tenant_requests_per_second, limits.tenant_request_burst)
         self._logins = Logins(limits.failed_logins_per_minute)
         self.watchers = OpenCount("event streams", limits.max_watchers_per_tenant, 0, self.refuse)
         self.streams = OpenCount("live streams", limits.max_streams_per_tenant, 0, self.refuse)
         self.uploads = OpenCount("uploads", limits.max_uploads_per_tenant, limits.max_uploads, self.refuse)
         self.slow = FairSlots(SLOW_THREADS, _SLOW_PER_TENANT)
-        self.writes = FairSlots(_WRITES, _WRITES_PER_TENANT)
+        self.writes = FairSlots(_WRITES, _PER_TENANT)
+        self.store_calls = FairSlots(_STORE_CALLS, _PER_TENANT)
 
     def export_metrics(self, registry: CollectorRegistry) -> None:
         for metric in (self._refused, self._failed_logins, self.connections):
@@ -273,10 +296,16 @@ class Edge:
 
     def is_flooding(self, address: str) -> bool:
         """Whether an address continues to send requests after many refusals. Counts one more if so."""
-        is_flooding = address not in self.proxies and self._refusals.wait_seconds(address) > 0
+        is_flooding = self._refusals.wait_seconds(address) > 0 and not self.is_proxy(address)
         if is_flooding:
             self.refuse("flood")
         return is_flooding
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether an address, as `to_address_key` returns it, is a trusted proxy."""
+        if not self._proxies or address == _UNKNOWN:
+            return False
+        return any(ipaddress.ip_address(address) in network for network in self._proxies)
 
     async def login(
         self, scope: Scope, secret: str | None, look_up: Callable[[], Awaitable[Tenant]]
@@ -295,7 +324,7 @@ class Edge:
                 raise self._refuse_tenant(wait)
         except InvalidKey:
             self._failed_logins.inc()
-            self._logins.fail(address)
+            self._logins.fail(address, secret)
             log.warning("login failed", client_address=address)
             raise
         except RateLimited as refusal:
@@ -310,7 +339,10 @@ class Edge:
         """
         if wait := self._logins.wait_seconds(address, secret):
             self.refuse("login rate")
-            raise RateLimited("too many requests with an invalid API key", retry_after_seconds=wait)
+            raise RateLimited(
+                "too many requests with an invalid API key from this address; try again later",
+                retry_after_seconds=wait,
+            )
         tenant_id = self._logins.tenant_of(secret)
         if tenant_id is not None and (wait := self._by_tenant.wait_seconds(tenant_id)):
             raise self._refuse_tenant(wait)
@@ -353,4 +385,4 @@ async def _delay_refusal(wait_seconds: float) -> None:
 def _address_of(scope: Scope) -> str:
     """The client's address as a key for limits."""
     client = scope.get("client")
-    return to_address_key(client[0]) if client else "unknown"
+    return to_address_key(client[0]) if client else _UNKNOWN

@@ -25,7 +25,7 @@ class EnabledTenants:
             raise InvalidKey("this tenant is disabled")
 
     def is_enabled(self, tenant_id: TenantId) -> bool:
-        """Whether the tenant exists and is enabled now: the links of a disabled one end at once."""
+        """Whether the tenant exists and is enabled now: the links of a disabled tenant stop immediately."""
         try:
             return self._registry.find(tenant_id).is_enabled
         except TenantNotFound:

@@ -1,16 +1,16 @@
 """GET /v1/videos/{id}/events: server-sent events of one job, with ids and replay after a reconnect.
 
-event: status     state or stage changed; never lost, replayed after Last-Event-ID
+event: status     state or stage changed; never skipped, replayed after Last-Event-ID
 event: progress   work within a stage was finished, or the queue position changed
 event: preview    a frame of the clip so far, as a data URL
-event: gone       the video was deleted
+event: gone       the video was deleted, or its tenant was disabled
 """
 
 import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 
 from fastapi import APIRouter, Request
@@ -47,7 +47,7 @@ async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> St
     """Follow a job until its end. A client that reconnects with Last-Event-ID misses no change of state."""
     services = services_of(request)
     watch: Watch = request.app.state.watch
-    job = await services.call(services.reader.find, caller.id, to_job_id(video_id))
+    job = await services.call(services.reader.find, caller.id, to_job_id(video_id), has_prompt=False)
     opening = await services.call(_opening, services, job, _last_event_id(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     held = ExitStack()
@@ -62,13 +62,13 @@ def _opening(services: Services, job: Job, last: int | None) -> str:
     return replay + _state("status", services, job)
 
 
-async def _follow(watch: Watch, job: Job, opening: str) -> AsyncIterator[str]:
+async def _follow(watch: Watch, job: Job, opening: str) -> AsyncGenerator[str, None]:
     async with watch.watching(job) as queue:
         yield opening
         is_over = job.state.is_final
         while not is_over:
             try:
-                # Not `wait_for`: before Python 3.12 it can lose the cancellation when the watcher leaves.
+                # Not `wait_for`: before Python 3.12 it can lose the cancellation after a disconnect.
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
                     event = await queue.get()
             except TimeoutError:

@@ -6,9 +6,12 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from difflib import get_close_matches
+from typing import TypeAlias, TypeVar, cast
 
 from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
@@ -16,6 +19,7 @@ from starlette.formparsers import FormParser, MultiPartException, MultiPartParse
 from filmgate.api.services import services_of
 from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, UploadTooLarge
+from filmgate.settings.wording import explain
 from filmgate.tenants.base import Tenant
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
@@ -38,6 +42,49 @@ class Body:
     fields: Fields = field(repr=False)
     files: Files = field(repr=False)
     digest: str
+
+
+class Form(BaseModel):
+    """A request body. Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+F = TypeVar("F", bound=Form)
+
+
+async def read_form(request: Request, tenant: Tenant, form: type[F]) -> F:
+    """The body of the request as this form, without files. Raises what `reading` and `parse_form` raise.
+
+    Routes do not let FastAPI read a body: it would do so before it identifies the caller, and without limits.
+    """
+    async with reading(request, tenant) as body:
+        return parse_form(form, body)
+
+
+def parse_form(form: type[F], body: Body, file: str | None = None) -> F:
+    """The body as this form; `file` is the only field that may be a file.
+
+    Raises InvalidField that names the first invalid field.
+    """
+    for name in body.files:
+        if name != file:
+            raise InvalidField("this field cannot be a file", option=name[:100])
+        if name in body.fields:
+            raise _twice(name)
+    try:
+        return form.model_validate(body.fields)
+    except ValidationError as exc:
+        raise _invalid_field(form, exc.errors()[0]) from exc
+
+
+def _invalid_field(form: type[Form], error: ErrorDetails) -> InvalidField:
+    name = ".".join(str(part) for part in error["loc"])[:100]
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(name, form.model_fields, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return InvalidField(f"{name} is not a field of this request{hint}", option=name)
+    return InvalidField(explain(name, error), option=name)
 
 
 @asynccontextmanager
@@ -105,7 +152,7 @@ async def _read_multipart(
     max_text_bytes: int,
     open_spool: Callable[[str], SpooledUpload],
 ) -> tuple[Fields, Files]:
-    """The fields and the files by name; of several files with one name the last one counts."""
+    """The fields and the files by name."""
     # RFC 7578 defines no charset; some of Python's codecs are not for text.
     _, options = parse_options_header(headers["content-type"])
     if options.get(b"charset", b"").lower() not in _CHARSETS:
@@ -113,9 +160,17 @@ async def _read_multipart(
     try:
         form = await _SpoolingParser(headers, stream, max_text_bytes, open_spool).parse()
     except (MultiPartException, UnicodeError, KeyError) as exc:
-        raise InvalidField("the multipart body is malformed", option="body") from exc
+        raise InvalidField(
+            f"the multipart body is malformed, or has more than {_MAX_FIELDS} fields or {_MAX_FILES} files",
+            option="body",
+        ) from exc
     items = form.multi_items()
-    files = {key: cast("SpooledUpload", value.file) for key, value in items if isinstance(value, UploadFile)}
+    files: Files = {}
+    for key, value in items:
+        if isinstance(value, UploadFile):
+            if key in files:
+                raise _twice(key)
+            files[key] = cast("SpooledUpload", value.file)
     return unbracket([(key, value) for key, value in items if isinstance(value, str)]), files
 
 
@@ -159,7 +214,11 @@ def _insert(tree: Fields, path: list[str], value: str) -> None:
         if isinstance(child, dict):
             _insert(child, rest, value)
             return
-    raise InvalidField("the field occurs twice", option=head[:100])
+    raise _twice(head)
+
+
+def _twice(name: str) -> InvalidField:
+    return InvalidField("the field occurs twice; send it once", option=name[:100])
 
 
 def _read_json(data: bytes) -> Fields:

@@ -49,9 +49,9 @@ async def readyz(request: Request) -> JSONResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request, _operator: Operator) -> PlainTextResponse:
-    """Prometheus metrics. They contain tenant names: needs the scope `admin`."""
+    """Prometheus metrics. Needs the `admin` scope, because metrics contain tenant names."""
     services = services_of(request)
-    # Exemplars, which name traces, are part of the OpenMetrics format alone.
+    # Exemplars, which name traces, are only in the OpenMetrics format.
     encode, media_type = choose_encoder(request.headers.get("accept", ""))
     text = await services.call(encode, request.app.state.registry)
     return PlainTextResponse(text, media_type=media_type)
@@ -65,7 +65,7 @@ def api_readiness(services: Services) -> Readiness:
         return OK
 
     def check_store() -> str:
-        if services.store.room().is_low:
+        if services.store.is_nearly_full():
             return "storage_full"
         # Any answer will do: a role may be allowed to read only what its tenants own.
         with suppress(ObjectNotFound, StoreForbidden):

@@ -1,5 +1,6 @@
 """The HTTP server: which address and certificates it uses, and how uvicorn runs the application."""
 
+import errno
 import resource
 import socket
 import ssl
@@ -75,7 +76,10 @@ def max_connections(wanted: int) -> int:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
     fewer = max(soft - _OTHER_FILES, 1)
-    log.warning("limits.max_connections is lowered: the limit of open files is too small", connections=fewer)
+    log.warning(
+        "limits.max_connections was reduced, because the open-file limit (ulimit -n) is too low",
+        connections=fewer,
+    )
     return fewer
 
 
@@ -91,10 +95,12 @@ def listen(api: ApiSettings) -> Listener:
         listener.listen(_PENDING_CONNECTIONS)
     except OSError as exc:
         listener.close()
-        raise SettingsError(
-            f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another port or address",
-            option="--port",
-        ) from exc
+        is_wrong_host = isinstance(exc, socket.gaierror) or exc.errno == errno.EADDRNOTAVAIL
+        option, choice = (
+            ("--host", "an address of this machine") if is_wrong_host else ("--port", "another port")
+        )
+        message = f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose {choice}"
+        raise SettingsError(message, option=option) from exc
     return listener
 
 

@@ -18,17 +18,18 @@ from filmgate.models.quality import levels_of
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 
 
-class SizeShape(BaseModel):
-    """The sizes a model renders; width and height are multiples of `multiple`."""
+class SizeLimits(BaseModel):
+    """The sizes a model renders: only the default if `is_fixed`, else multiples of `multiple`."""
 
     default: str
     multiple: int
     min_side: int
     max_side: int
     max_pixels: int
+    is_fixed: bool
 
 
-class RangeShape(BaseModel):
+class Range(BaseModel):
     """A number's default and bounds."""
 
     default: float
@@ -36,21 +37,21 @@ class RangeShape(BaseModel):
     max: float
 
 
-class QualityLevelShape(BaseModel):
-    """A value of `quality` in a request, and how such clips differ from those of `full`."""
+class QualityLevel(BaseModel):
+    """A value of `quality` in a request, and how its clips differ from `full`."""
 
     name: str
     description: str
 
 
-class LimitsShape(BaseModel):
+class ModelLimits(BaseModel):
     """The limits of a model."""
 
-    size: SizeShape
-    seconds: RangeShape
-    fps: RangeShape
-    steps: RangeShape
-    guidance: RangeShape
+    size: SizeLimits
+    seconds: Range
+    fps: Range
+    steps: Range
+    guidance: Range
     sources: list[SourceKind]
 
 
@@ -73,8 +74,8 @@ class Model(BaseModel):
     is_default: bool
     is_served: bool = Field(description="Whether a worker serves it now.")
     aliases: list[str]
-    limits: LimitsShape
-    quality_levels: list[QualityLevelShape] = Field(description="The levels it renders, the best one first.")
+    limits: ModelLimits
+    quality_levels: list[QualityLevel] = Field(description="The levels it renders, the best one first.")
     adapters: list[Adapter]
 
 
@@ -87,12 +88,12 @@ class ModelList(BaseModel):
 
 @router.get("")
 async def list_models(request: Request, caller: Reader) -> ModelList:
-    """All models: those in model cards and those that live workers serve."""
+    """All models: models with a card, and models that live workers serve."""
     services = services_of(request)
     adapters = services.adapters.visible(caller.id)
 
     def read() -> list[Model]:
-        return [shape(card, services.models, adapters) for card in services.models.cards]
+        return [to_model(card, services.models, adapters) for card in services.models.cards]
 
     return ModelList(data=await services.call(read))
 
@@ -102,11 +103,11 @@ async def retrieve_model(request: Request, model: str, caller: Reader) -> Model:
     """One model, by name or alias."""
     services = services_of(request)
     adapters = services.adapters.visible(caller.id)
-    return await services.call(lambda: shape(services.models.find(model), services.models, adapters))
+    return await services.call(lambda: to_model(services.models.find(model), services.models, adapters))
 
 
-def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard] = ()) -> Model:
-    """A model card as JSON, with those of the adapters that belong to it."""
+def to_model(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard]) -> Model:
+    """A model card as JSON, with its adapters."""
     limits = card.limits
     frames, fps = limits.frames, limits.fps.default
     return Model(
@@ -116,20 +117,20 @@ def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard
         is_default=models.is_default(card),
         is_served=models.is_served(card),
         aliases=models.aliases_of(card),
-        limits=LimitsShape(
-            size=SizeShape(**asdict(limits.size) | {"default": str(limits.size.default)}),
-            seconds=RangeShape(
+        limits=ModelLimits(
+            size=SizeLimits(**asdict(limits.size) | {"default": str(limits.size.default)}),
+            seconds=Range(
                 default=frames.seconds(frames.default, fps),
                 min=frames.seconds(frames.min, fps),
                 max=frames.seconds(frames.max, fps),
             ),
-            fps=RangeShape(**asdict(limits.fps)),
-            steps=RangeShape(**asdict(limits.steps)),
-            guidance=RangeShape(**asdict(limits.guidance)),
+            fps=Range(**asdict(limits.fps)),
+            steps=Range(**asdict(limits.steps)),
+            guidance=Range(**asdict(limits.guidance)),
             sources=sorted(limits.sources),
         ),
         quality_levels=[
-            QualityLevelShape(name=level.name, description=level.description)
+            QualityLevel(name=level.name, description=level.description)
             for level in levels_of(limits.quality)
         ],
         adapters=[

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from filmgate.api.schemas import Form
+from filmgate.api.forms import Form
 from filmgate.api.services import services_of
 
 OPENAPI_PATH = "/openapi.json"

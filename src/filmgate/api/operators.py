@@ -1,10 +1,9 @@
-"""What operators see: usage, the queue, live workers and the history of the service."""
+"""Routes for operators: usage, the queue, live workers and the history of the service."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from math import isfinite
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -12,21 +11,22 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.schemas import usd_of
+from filmgate.api.schemas import rounded, usd_of
 from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route, WorkerId
+from filmgate.scheduling import records
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
-from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
+from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram
 from filmgate.tenants.base import Scope, Tenant
 
-WorkerName = Annotated[str, Path(description="The id of a live worker.", max_length=200)]
+WorkerName = Annotated[str, Path(description="The id of a live worker.", max_length=200, pattern="^[!-~]+$")]
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
 
 _MAX_LISTED_JOBS = 200
 
 
 class Usage(BaseModel):
-    """The caller: its scopes, what it used since midnight UTC, and its quotas; null is unlimited."""
+    """The caller: its scopes, what it used since midnight UTC, and its quotas. Null means no limit."""
 
     object: Literal["usage"] = "usage"
     tenant: str
@@ -44,7 +44,7 @@ class TenantUsage(Usage):
     is_enabled: bool
 
 
-class Count(BaseModel):
+class JobCount(BaseModel):
     """Jobs of one tenant, route, model and state."""
 
     tenant: str
@@ -72,7 +72,7 @@ class QueuedVideo(BaseModel):
     ready_in_seconds: float | None
 
 
-class QueueState(BaseModel):
+class Queue(BaseModel):
     """The queue of all tenants. `data` lists the first jobs, the counts include all of them."""
 
     object: Literal["queue"] = "queue"
@@ -80,12 +80,12 @@ class QueueState(BaseModel):
     running: int
     backlog_seconds: float
     oldest_queued_seconds: float
-    counts: list[Count]
+    counts: list[JobCount]
     data: list[QueuedVideo]
 
 
 class WorkerGpu(BaseModel):
-    """The last reading of a worker's GPU; null: not reported. The metrics are filmgate_gpu_*."""
+    """The last reading of a worker's GPU; null if it is not reported. The metrics are filmgate_gpu_*."""
 
     is_healthy: bool
     temperature_celsius: float | None
@@ -93,11 +93,11 @@ class WorkerGpu(BaseModel):
     memory_total_bytes: int | None
 
 
-class DeviceTimes(BaseModel):
-    """How long a worker's device had a job and had none, since the worker was ready.
+class DeviceUsage(BaseModel):
+    """How long a worker's device was busy and idle since the worker was ready.
 
-    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps. The
-    metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
+    `gap` is the idle time between two clips while the next job was already waiting, in seconds; `gaps` counts
+    these periods. The metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
     filmgate_worker_gap_seconds.
     """
 
@@ -108,7 +108,7 @@ class DeviceTimes(BaseModel):
 
 
 class LiveWorker(BaseModel):
-    """A worker that sent a heartbeat in the last 30 seconds. It serves `tenants` alone; empty: shared.
+    """A worker that sent a heartbeat in the last 30 seconds. It serves only `tenants`, if there are any.
 
     `gpu` is null on a CPU and for a managed worker, which has no `device_seconds` either; `speed` is below 1
     while heat slows the GPU.
@@ -124,7 +124,7 @@ class LiveWorker(BaseModel):
     is_draining: bool
     speed: float
     gpu: WorkerGpu | None
-    device_seconds: DeviceTimes | None
+    device_seconds: DeviceUsage | None
 
 
 class WorkerList(BaseModel):
@@ -134,14 +134,14 @@ class WorkerList(BaseModel):
     data: list[LiveWorker]
 
 
-class Ended(Count):
-    """Ended jobs of one tenant, route, model and reason."""
+class FinishedJobs(JobCount):
+    """Finished jobs of one tenant, route, model and reason."""
 
     reason: Reason | None
     usd: float | None
 
 
-class Durations(BaseModel):
+class DurationHistogram(BaseModel):
     """A histogram: `counts[i]` jobs took at most `bounds[i]` seconds, the last count took longer.
 
     `kind` is `wait`, `total` or a stage; the metrics are filmgate_wait_seconds, filmgate_job_seconds and
@@ -156,13 +156,13 @@ class Durations(BaseModel):
 
 
 class ServiceStatistics(BaseModel):
-    """The history of the whole service. Counts only grow."""
+    """The history of the service since its first start. Counts only grow."""
 
     object: Literal["statistics"] = "statistics"
     slo_seconds: float
     bounds: list[float]
-    ended: list[Ended]
-    durations: list[Durations]
+    ended: list[FinishedJobs]
+    durations: list[DurationHistogram]
     tenants: list[TenantUsage]
 
 
@@ -174,33 +174,33 @@ async def retrieve_usage(request: Request, caller: Reader) -> Usage:
 
 
 @router.get("/v1/queue")
-async def retrieve_queue(request: Request, _operator: Operator) -> QueueState:
-    """What waits and runs, by tenant and model, with the forecast. Needs the scope `admin`."""
+async def retrieve_queue(request: Request, _operator: Operator) -> Queue:
+    """What waits and runs, by tenant and model, with the forecast. Needs the `admin` scope."""
     services = services_of(request)
     return await services.call(_queue, services)
 
 
 @router.get("/v1/workers")
 async def list_workers(request: Request, _operator: Operator) -> WorkerList:
-    """All live workers. Needs the scope `admin`."""
+    """All live workers. Needs the `admin` scope."""
     services = services_of(request)
     return await services.call(_workers, services)
 
 
 @router.post("/v1/workers/{worker_id}/drain")
-async def drain_worker(request: Request, worker_id: WorkerName, _operator: Operator) -> WorkerList:
-    """Ask a worker to lease nothing more. It finishes its job, then idles until its process is stopped.
+async def drain_worker(request: Request, worker_id: WorkerName, operator: Operator) -> WorkerList:
+    """Drain a worker: it finishes its job and takes no more, then idles until its process is stopped.
 
-    Needs the scope `admin`. Idempotent; the worker learns it within five seconds.
+    Needs the `admin` scope. Idempotent; the worker receives the request within five seconds.
     """
     services = services_of(request)
-    await services.call(services.workers.drain, WorkerId(worker_id))
+    await services.call_for_write(operator.id, services.workers.drain, WorkerId(worker_id))
     return await services.call(_workers, services)
 
 
 @router.get("/v1/statistics")
 async def retrieve_statistics(request: Request, _operator: Operator) -> ServiceStatistics:
-    """Ended jobs, durations, and the usage of all tenants. Needs the scope `admin`."""
+    """Finished jobs, durations, and the usage of all tenants. Needs the `admin` scope."""
     services = services_of(request)
     return await services.call(_statistics, services)
 
@@ -215,7 +215,7 @@ def _usage(services: Services, tenant: Tenant) -> TenantUsage:
     )
 
 
-def _queue(services: Services) -> QueueState:
+def _queue(services: Services) -> Queue:
     backlog, forecast, now = services.reader.backlog(), services.forecast.get(), time.time()
     listed = []
     for job in forecast.snapshot.queued[:_MAX_LISTED_JOBS]:
@@ -231,12 +231,12 @@ def _queue(services: Services) -> QueueState:
                 waiting_seconds=round(max(now - job.created_at, 0.0), 1),
                 is_dedicated=job.tenant_id in forecast.snapshot.dedicated,
                 position=slot.position if slot else None,
-                starts_in_seconds=_finite(slot.starts_in) if slot else None,
-                ready_in_seconds=_finite(slot.ends_in) if slot else None,
+                starts_in_seconds=rounded(slot.starts_in) if slot else None,
+                ready_in_seconds=rounded(slot.ends_in) if slot else None,
             )
         )
     oldest = backlog.oldest_queued_at
-    return QueueState(
+    return Queue(
         queued=backlog.queued_jobs,
         running=backlog.running_jobs,
         backlog_seconds=round(sum(c.gpu_seconds for c in backlog.counts if c.state is JobState.QUEUED), 1),
@@ -264,7 +264,7 @@ def _statistics(services: Services) -> ServiceStatistics:
         slo_seconds=services.admission.slo_seconds,
         bounds=list(DURATION_BOUNDS),
         ended=[
-            Ended(**_count(end).model_dump(), reason=end.reason, usd=_usd(end, price))
+            FinishedJobs(**_count(end).model_dump(), reason=end.reason, usd=_usd(end, price))
             for end in _without_versions(statistics.ended)
         ],
         durations=[_durations(histogram) for histogram in _per_model_and_route(statistics.histograms)],
@@ -272,8 +272,8 @@ def _statistics(services: Services) -> ServiceStatistics:
     )
 
 
-def _count(group: JobCount | EndedJobs) -> Count:
-    return Count(
+def _count(group: records.JobCount | EndedJobs) -> JobCount:
+    return JobCount(
         tenant=group.tenant_id,
         route=group.route,
         model=group.model,
@@ -310,15 +310,11 @@ def _per_model_and_route(histograms: Iterable[Histogram]) -> list[Histogram]:
     return merge(of_jobs, "kind", "model", "route")
 
 
-def _durations(histogram: Histogram) -> Durations:
-    return Durations(
+def _durations(histogram: Histogram) -> DurationHistogram:
+    return DurationHistogram(
         kind=histogram.series.kind,
         model=histogram.series.model,
         route=histogram.series.route,
         counts=list(histogram.counts),
         seconds=round(histogram.seconds, 3),
     )
-
-
-def _finite(seconds: float) -> float | None:
-    return round(seconds, 1) if isfinite(seconds) else None

@@ -5,15 +5,17 @@ import re
 import subprocess
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Reader
-from filmgate.api.openapi import PROBLEMS
+from filmgate.api.forms import Form, read_form
+from filmgate.api.openapi import PROBLEMS, form_body
 from filmgate.api.services import services_of
+from filmgate.api.waiting import call_slow_work
 from filmgate.catalog.loader import load_catalog
 from filmgate.errors import InvalidField
 from filmgate.planner.fleet.traffic import TrafficShape
@@ -28,10 +30,8 @@ _OPTION = re.compile(r"error: (?:--([a-z-]+): )?(.*)", re.DOTALL)
 Size = Annotated[str, Field(pattern=r"^[0-9]{2,5}x[0-9]{2,5}$", examples=["1280x720"])]
 
 
-class PlanQuestion(BaseModel):
+class PlanQuestion(Form):
     """The workload. The model is one of GET /v1/plan; folders of the server are not read."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = Field(max_length=100, examples=["wan2.1-t2v-14b"])
     size: Size = "1280x720"
@@ -57,11 +57,11 @@ async def list_choices(request: Request, _caller: Reader) -> PlanChoices:
     return await services_of(request).call(_choices)
 
 
-@router.post("")
-async def plan_video(request: Request, question: PlanQuestion, _caller: Reader) -> dict[str, Any]:
+@router.post("", openapi_extra=form_body(PlanQuestion))
+async def plan_video(request: Request, caller: Reader) -> dict[str, Any]:
     """Which machines, how many, how fast and at what cost: the JSON of `filmgate plan video --json`."""
-    services = services_of(request)
-    return await services.call_slowly(_plan, question)
+    question = await read_form(request, caller, PlanQuestion)
+    return await call_slow_work(request, caller.id, partial(_plan, question))
 
 
 @cache
@@ -104,6 +104,7 @@ def _run_limited(command: list[str]) -> subprocess.CompletedProcess[str]:
             output, errors = child.communicate(timeout=deadline - time.monotonic())
         except subprocess.TimeoutExpired as exc:
             child.kill()
-            message = f"the plan took longer than {PLAN_SECONDS:.0f} s; ask a simpler question"
-            raise InvalidField(message) from exc
+            raise InvalidField(
+                f"the plan took longer than {PLAN_SECONDS:.0f} s; `filmgate plan video` has no limit"
+            ) from exc
     return subprocess.CompletedProcess(command, child.returncode, output, errors)

@@ -10,8 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from filmgate import errors
-from filmgate.scheduling.workers import WorkerNotFound
-from filmgate.settings.wording import in_plain_words
+from filmgate.settings.wording import explain
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
@@ -47,7 +46,7 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.ClipMissing: Problem(404),
     errors.ModelNotFound: Problem(404),
     errors.TenantNotFound: Problem(404),
-    WorkerNotFound: Problem(404),
+    errors.WorkerNotFound: Problem(404),
     errors.TenantExists: Problem(409, should_retry=False),
     errors.TenantInUse: Problem(409, should_retry=False),
     errors.ObjectNotFound: Problem(404, should_retry=False),
@@ -72,6 +71,13 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
 }
 
 
+_FAILED = "internal error; quote the request id"
+_INTERNAL = {
+    503: "the service is temporarily unavailable; try again",
+    507: "the service has no space for new videos; try again later",
+}
+
+
 def problem_of(error: errors.FilmgateError) -> Problem:
     """The entry of the nearest base class of the error."""
     known = (PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
@@ -93,12 +99,14 @@ def to_response(error: errors.FilmgateError) -> JSONResponse:
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     # Details of internal errors go to the log; the client gets the code.
-    message = "the service is temporarily unavailable" if problem.is_internal else str(error)
+    message = _INTERNAL.get(problem.status, _FAILED) if problem.is_internal else str(error)
     param = error.option if isinstance(error, errors.UsageError) else None
-    return body(problem.status, message, problem.type, param=param, code=error.code, headers=headers)
+    return problem_response(
+        problem.status, message, problem.type, param=param, code=error.code, headers=headers
+    )
 
 
-def body(
+def problem_response(
     status: int,
     message: str,
     kind: str,
@@ -117,26 +125,28 @@ def install_problems(app: FastAPI) -> None:
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
         if problem_of(error).is_internal:
-            log.error("request failed", error=error, path=getattr(request.scope.get("route"), "path", None))
+            path = getattr(request.scope.get("route"), "path", None)
+            log.error("request failed", error=error, path=path, request_id=request.state.request_id)
         return to_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        param = ".".join(str(part) for part in first["loc"][1:]) or None
-        return to_response(errors.InvalidField(in_plain_words(first["msg"]), option=param))
+        name = ".".join(str(part) for part in first["loc"][1:])
+        return to_response(errors.InvalidField(explain(name, first), option=name))
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
         known = {
-            404: ("unknown_url", "there is no such URL; /docs lists all of them"),
-            405: ("method_not_allowed", "this URL does not have this method; /docs lists all of them"),
+            404: ("unknown_url", "there is no such URL; see /docs"),
+            405: ("method_not_allowed", "this URL does not support this method; see /docs"),
         }
         code, message = known.get(error.status_code, ("invalid_request", str(error.detail)))
-        return body(error.status_code, message, "invalid_request_error", code=code, headers=error.headers)
+        kind, headers = "invalid_request_error", error.headers
+        return problem_response(error.status_code, message, kind, code=code, headers=headers)
 
 
 def internal_error() -> JSONResponse:
     """The response to an unexpected error."""
-    message = "internal error; quote the request id"
-    return body(500, message, "server_error", code="internal_error", headers={"x-should-retry": "false"})
+    headers = {"x-should-retry": "false"}
+    return problem_response(500, _FAILED, "server_error", code="internal_error", headers=headers)

@@ -1,15 +1,14 @@
 """Request and response bodies. Numbers in requests may be strings, because forms have only strings."""
 
 import time
-from difflib import get_close_matches
-from typing import Annotated, Literal, TypeVar
+from math import isfinite
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
-from pydantic_core import ErrorDetails
+from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 
-from filmgate.api.forms import Body
+from filmgate.api.forms import Body, Form, parse_form
 from filmgate.api.services import Services
-from filmgate.errors import InvalidField, JobNotFound, ModelNotFound, UnsupportedVerb
+from filmgate.errors import InvalidField, JobNotFound, ModelNotFound, UnsupportedOperation
 from filmgate.jobs import (
     JOB_ID_PATTERN,
     Job,
@@ -22,28 +21,25 @@ from filmgate.jobs import (
     SourceKind,
     Stage,
     Ticket,
+    VideoSpec,
 )
 from filmgate.models.requests import VideoRequest
-from filmgate.settings.wording import in_plain_words
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
 Number = Annotated[float, WithJsonSchema(_NUMBER)]
-Whole = Annotated[int, WithJsonSchema(_WHOLE)]
+# Limits are compared as floats: an integer of 400 digits does not fit into one.
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63), WithJsonSchema(_WHOLE)]
 _REDUCED = "GPU memory ran out, so the clip was decoded in {}, which differs slightly from whole frames"
 
 
-class Form(BaseModel):
-    """A request body. Unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class ImageReference(Form):
-    """An image by URL, or that of an earlier video; `file_id` exists in the SDK and is not supported."""
+    """An image by URL, or the image of an earlier video. `file_id`, which the SDK has, is not supported."""
 
     image_url: str | None = Field(default=None, max_length=2048)
-    video_id: str | None = Field(default=None, description="A video created here from an image: the same.")
+    video_id: str | None = Field(
+        default=None, description="A video that was created here from an image: use its image again."
+    )
     file_id: str | None = None
 
 
@@ -57,7 +53,9 @@ class CreateVideo(Form):
     """POST /v1/videos. `input_reference` is an image: a file in a form, or an object that names one."""
 
     prompt: str = Field(description="What the clip shows.", min_length=1)
-    model: str | None = Field(default=None, description="One of GET /v1/models; the default model if absent.")
+    model: str | None = Field(
+        default=None, description="A name of GET /v1/models. Defaults to the default model."
+    )
     size: str | None = Field(default=None, description="WIDTHxHEIGHT", examples=["256x256"])
     seconds: Number | None = Field(default=None, description="Length of the clip in seconds.", examples=["2"])
     fps: Whole | None = Field(default=None, description="Frames per second.")
@@ -78,13 +76,13 @@ class CreateVideo(Form):
     )
     quality: str | None = Field(
         default=None,
-        description="One of the model's `quality_levels` in GET /v1/models; absent: "
+        description="One of the model's `quality_levels` in GET /v1/models. Defaults to "
         "`admission.default_quality`.",
     )
     pixel_format: str | None = Field(
         default=None,
-        description="Chroma rows and bits of the file: `yuv420p`, `yuv420p10`, `yuv422p` or `yuv422p10`. "
-        "Browsers play `yuv420p` only. Absent: `pipeline.pixel_format`.",
+        description="Chroma subsampling and bit depth: `yuv420p`, `yuv420p10`, `yuv422p` or `yuv422p10`. "
+        "Browsers play `yuv420p` only. Defaults to `pipeline.pixel_format`.",
     )
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
@@ -94,19 +92,22 @@ class RemixVideo(Form):
     """POST /v1/videos/{id}/remix."""
 
     prompt: str = Field(description="What the new clip shows.", min_length=1)
-    quality: str | None = Field(default=None, description="The quality level; absent: that of the source.")
+    quality: str | None = Field(
+        default=None, description="Quality level. Defaults to the level of the source video."
+    )
 
 
 class EditVideo(RemixVideo):
     """POST /v1/videos/edits."""
 
     video: ClipReference | None = Field(default=None, description="The clip to edit.")
-    seed: Whole | None = Field(default=None, description="The seed; absent: that of the source.")
+    seed: Whole | None = Field(default=None, description="Seed. Defaults to the seed of the source video.")
 
 
 class ExtendVideo(EditVideo):
     """POST /v1/videos/extensions."""
 
+    video: ClipReference | None = Field(default=None, description="The clip to extend.")
     seconds: Number | None = Field(default=None, description="Length of the extension.", examples=["2"])
 
 
@@ -116,24 +117,14 @@ class DigestPrompt(Form):
     prompt: str = Field(description="A prompt, exactly as it was sent.", min_length=1)
 
 
-F = TypeVar("F", bound=Form)
-
-
-def parse_form(form: type[F], body: Body) -> F:
-    """The body as this form. Raises InvalidField that names the first invalid field."""
-    fields = {key: value for key, value in body.fields.items() if key not in body.files}
-    try:
-        return form.model_validate(fields)
-    except ValidationError as exc:
-        raise _explain(form, exc.errors()[0]) from exc
-
-
 def to_request(body: Body) -> VideoRequest:
     """The request in the body of POST /v1/videos. Raises UsageError subclasses."""
-    form = parse_form(CreateVideo, body)
+    form = parse_form(CreateVideo, body, file="input_reference")
     reference = form.input_reference or ImageReference()
     if reference.file_id is not None:
-        raise UnsupportedVerb("file ids are not supported; send the image itself", option="input_reference")
+        raise UnsupportedOperation(
+            "file ids are not supported; send the image itself", option="input_reference"
+        )
     if reference.image_url is not None and reference.video_id is not None:
         raise InvalidField("send image_url or video_id, not both", option="input_reference")
     return VideoRequest(
@@ -150,17 +141,6 @@ def to_job_id(video_id: str) -> JobId:
     if not JOB_ID_PATTERN.fullmatch(video_id):
         raise JobNotFound("no such video")
     return JobId(video_id)
-
-
-def _explain(form: type[Form], error: ErrorDetails) -> InvalidField:
-    name = ".".join(str(part) for part in error["loc"])[:100]
-    if error["type"] == "extra_forbidden":
-        near = get_close_matches(name, form.model_fields, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return InvalidField(f"{name} is not a field of this request{hint}", option=name)
-    if error["type"] == "missing":
-        return InvalidField(f"{name} is missing", option=name)
-    return InvalidField(f"{name}: {in_plain_words(error['msg'])}", option=name)
 
 
 Status = Literal["queued", "in_progress", "completed", "failed"]
@@ -195,6 +175,11 @@ def usd_of(gpu_seconds: float, usd_per_gpu_hour: float) -> float | None:
     return round(gpu_seconds / 3600 * usd_per_gpu_hour, 6) if usd_per_gpu_hour else None
 
 
+def rounded(seconds: float | None, digits: int = 1) -> float | None:
+    """Seconds in a response; None if they are not known or not finite."""
+    return round(seconds, digits) if seconds is not None and isfinite(seconds) else None
+
+
 class StoredImage(BaseModel):
     """The image that a video was made from, stored as long as the video."""
 
@@ -214,7 +199,7 @@ class Video(BaseModel):
     expires_at: int | None
     prompt: str | None
     remixed_from_video_id: str | None
-    source: SourceKind | None = Field(description="What the video was made from; null: from text alone.")
+    source: SourceKind | None = Field(description="What the video was made from; null if from text only.")
     input_reference: StoredImage | None = Field(
         description="Set if the video was made from an image. Sent in a new request, it uses the image again."
     )
@@ -225,7 +210,7 @@ class Video(BaseModel):
     seed: int | None
     guidance: float | None
     lora: str | None = Field(description="The adapters and their scales.")
-    pixel_format: str | None = Field(description="As requested; null: that of the service.")
+    pixel_format: str | None = Field(description="As requested; null for the default of the service.")
     negative_prompt: str | None
     error: VideoError | None
     stage: Stage | None
@@ -238,10 +223,10 @@ class Video(BaseModel):
     screening: ScreeningAction
     rendered_size: str = Field(description="The size the model renders; the clip is scaled to `size`.")
     quality: str | None = Field(
-        description="The level the clip is rendered at: `full` where the requested one would skip nothing. "
+        description="The level the clip is rendered at: `full` if the requested level would skip nothing. "
         "Null if a provider renders the clip."
     )
-    warnings: list[str] = Field(description="What the clip will not show as the request expects.")
+    warnings: list[str] = Field(description="Ways in which the clip will differ from the request.")
 
     @classmethod
     def of(cls, services: Services, job: Job) -> "Video":
@@ -253,8 +238,8 @@ class Video(BaseModel):
         completed_at = job.finished_at if job.state is JobState.COMPLETED else None
         is_remix = source is not None and source.kind is not SourceKind.IMAGE
         return cls(
+            **clip_fields(services, job),
             id=job.id,
-            model=spec.model,
             status="queued" if is_waiting else status_of(job),
             progress=_progress_of(job),
             created_at=int(job.created_at),
@@ -264,10 +249,7 @@ class Video(BaseModel):
             remixed_from_video_id=source.job_id if source is not None and is_remix else None,
             source=source.kind if source is not None else None,
             input_reference=StoredImage(video_id=job.id) if spec.has_image else None,
-            seconds=f"{_seconds_of(services, job):g}",
-            size=str(spec.clip_size),
             rendered_size=str(spec.size),
-            quality=spec.quality if job.route is Route.GPU else None,
             fps=spec.fps,
             steps=spec.steps,
             seed=spec.seed,
@@ -277,15 +259,26 @@ class Video(BaseModel):
             negative_prompt=spec.negative_prompt,
             error=VideoError(code=job.failure.reason, message=job.failure.message) if job.failure else None,
             stage=job.progress.stage if job.has_started and job.progress and not is_waiting else None,
-            eta_seconds=round(eta, 1) if eta is not None else None,
+            eta_seconds=rounded(eta),
             queue_position=slot.position if slot is not None else None,
-            cost=Cost.of(job, services.settings.usd_per_gpu_hour),
             trace_id=job.trace_id,
-            route=job.route,
             route_reason=job.routing.reason,
-            screening=job.screening.action,
             warnings=warnings_of(services, job),
         )
+
+
+def clip_fields(services: Services, job: Job | Ticket) -> dict[str, Any]:
+    """The fields that a video and an estimate have in common."""
+    spec = job.spec
+    return {
+        "model": spec.model,
+        "size": str(spec.clip_size),
+        "seconds": f"{_seconds_of(services, spec):g}",
+        "quality": spec.quality if job.route is Route.GPU else None,
+        "route": job.route,
+        "screening": job.screening.action,
+        "cost": Cost.of(job, services.settings.usd_per_gpu_hour),
+    }
 
 
 def status_of(job: Job) -> Status:
@@ -306,17 +299,17 @@ def _progress_of(job: Job) -> int:
     return min(int(100 * job.progress.fraction), 99) if job.progress else 0
 
 
-def _seconds_of(services: Services, job: Job) -> float:
+def _seconds_of(services: Services, spec: VideoSpec) -> float:
     """The length as requested: 33 frames of a causal model at 16 per second are 2 seconds."""
     try:
-        frames = services.models.find(job.spec.model).limits.frames
+        frames = services.models.find(spec.model).limits.frames
     except ModelNotFound:
-        return job.spec.seconds
-    return frames.seconds(job.spec.frames, job.spec.fps)
+        return spec.seconds
+    return frames.seconds(spec.frames, spec.fps)
 
 
 def warnings_of(services: Services, job: Job) -> list[str]:
-    """What the clip does not show as the request expects."""
+    """Ways in which the clip differs from the request."""
     reduced = [_REDUCED.format(job.clip.reduced_to)] if job.clip and job.clip.reduced_to else []
     try:
         return services.models.find(job.spec.model).warnings(job.spec) + reduced

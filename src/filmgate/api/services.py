@@ -1,7 +1,7 @@
-"""What the routes use: the other rooms, and the threads in which they may block."""
+"""What the routes use: the other packages, and the threads in which they may block."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from filmgate.api.stream_links import StreamLinks
 from filmgate.api.streams import BlockingChunks
 from filmgate.audit.log import AuditLog
 from filmgate.jobs import TenantId
+from filmgate.maintenance.offboarding import Offboarding
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
@@ -31,13 +32,12 @@ from filmgate.store.base import ObjectStore
 from filmgate.telemetry.tracing import Tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.offboarding import Offboarding
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# More than `Edge.writes` has slots.
-THREADS = 16
+# More than `Edge.writes` and `Edge.store_calls` have slots.
+THREADS = 24
 
 
 def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
@@ -46,7 +46,7 @@ def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything a request may use. The other rooms block: `call` runs them on a thread."""
+    """Everything a request may use. The other packages block: `call` runs them on a thread."""
 
     admission: Admission
     queue: JobQueue
@@ -75,11 +75,11 @@ class Services:
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await _run(self.pool, partial(work, *args, **kwargs))
 
-    async def call_slowly(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """For work that waits for other servers or child processes. Hold one of `Edge.slow` meanwhile."""
-        return await _run(self.slow_pool, partial(work, *args, **kwargs))
+    async def run_slow(self, work: Callable[[], R]) -> R:
+        """Run work on the threads for slow work. `waiting.call_slow_work` shares them among tenants."""
+        return await _run(self.slow_pool, work)
 
-    async def call_writing(
+    async def call_for_write(
         self, tenant_id: TenantId, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Call what writes to the database, when it is the tenant's turn.
@@ -90,13 +90,33 @@ class Services:
         async with self.edge.writes.hold(tenant_id):
             return await self.call(work, *args, **kwargs)
 
+    async def call_store(
+        self, tenant_id: TenantId, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call what uses the store, which may be slow, when it is the tenant's turn.
+
+        If the client disconnects, the call goes on, and the tenant holds its slot until it ends.
+        """
+
+        async def call() -> R:
+            async with self.edge.store_calls.hold(tenant_id):
+                return await self.call(work, *args, **kwargs)
+
+        return await asyncio.shield(call())
+
     def close(self) -> None:
         """Start no more work; running work is not waited for."""
         for pool in (self.pool, self.slow_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def pull(self, chunks: BlockingChunks) -> AsyncIterator[bytes]:
-        while (chunk := await self.call(chunks.read)) is not None:
+    async def pull(self, tenant_id: TenantId, chunks: BlockingChunks) -> AsyncGenerator[bytes, None]:
+        """The chunks, until the tenant is disabled. Then raises InvalidKey, which closes the connection."""
+
+        def read() -> bytes | None:
+            self.enabled.require(tenant_id)
+            return chunks.read()
+
+        while (chunk := await self.call_store(tenant_id, read)) is not None:
             yield chunk
 
 

@@ -1,4 +1,4 @@
-"""GET /v1/slo: how the objectives are met, for operators."""
+"""GET /v1/slo: SLO attainment, for operators."""
 
 from typing import Annotated, Literal
 
@@ -9,11 +9,11 @@ from filmgate.api.auth import Operator
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import services_of
 
-router = APIRouter(tags=["operators"], responses=PROBLEMS)
+router = APIRouter(tags=["operations"], responses=PROBLEMS)
 
 
 class ClassAttainment(BaseModel):
-    """One class of clips. `target` is that of its jobs, the mean if they have different ones.
+    """One class of clips. `target` is the target of its jobs, or the mean if their targets differ.
 
     `budget_left` is below 0 when more jobs were late than allowed.
     """
@@ -31,7 +31,7 @@ class ClassAttainment(BaseModel):
     burn_rates: dict[str, float | None]
 
 
-class SloState(BaseModel):
+class SloReport(BaseModel):
     """The objectives over the window of the error budget."""
 
     object: Literal["slo"] = "slo"
@@ -47,11 +47,11 @@ async def retrieve_slo(
     is_by_tenant: Annotated[
         bool, Query(alias="by_tenant", description="One row per tenant and class.")
     ] = False,
-) -> SloState:
-    """Attainment, error budget and burn rates by class of clip. Needs the scope `admin`."""
+) -> SloReport:
+    """Attainment, error budget and burn rates by class of clip. Needs the `admin` scope."""
     report = services_of(request).slo
 
-    def read() -> SloState:
-        return SloState.model_validate(report.to_shape(report.read(is_by_tenant=is_by_tenant)))
+    def read() -> SloReport:
+        return SloReport.model_validate(report.to_shape(report.read(is_by_tenant=is_by_tenant)))
 
     return await services_of(request).call(read)

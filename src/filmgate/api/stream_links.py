@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TENANT_ID_PATTERN, JobId, TenantId
 from filmgate.store.keys.data_keys import DataKeys, Sealer
-from filmgate.store.local.links import decode_token, encode_token
+from filmgate.store.local.links import decode_token, encode_token, invalid_link
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class StreamLinks:
         name, _, seal = decode_token(token).partition(b" ")
         tenant_id = name.decode("ascii", "replace")
         if not TENANT_ID_PATTERN.fullmatch(tenant_id):
-            raise _invalid()
+            raise invalid_link()
         return Claim(TenantId(tenant_id), seal)
 
     def verify(self, claim: Claim, job_id: JobId) -> None:
@@ -56,14 +56,10 @@ class StreamLinks:
         try:
             expires_at = int(self._sealer.open(claim.tenant_id, claim.seal, _context(job_id)))
         except KeyRefused as exc:
-            raise _invalid() from exc
+            raise invalid_link() from exc
         if self._clock() >= expires_at:
             raise LinkInvalid("this link has expired; request a new one")
 
 
 def _context(job_id: JobId) -> str:
     return f"stream of {job_id}"
-
-
-def _invalid() -> LinkInvalid:
-    return LinkInvalid("this link is not valid")

@@ -1,7 +1,7 @@
 """Responses that hold something until their last byte: a place among a tenant's streams, or a file."""
 
-from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import ExitStack, aclosing
 from threading import Lock
 
 from fastapi.responses import StreamingResponse
@@ -9,11 +9,11 @@ from starlette.types import Receive, Scope, Send
 
 
 class HeldStream(StreamingResponse):
-    """A stream that closes `held` when it ends, also if the client left before its first byte."""
+    """A stream that closes its content and `held` at its end, even if the client disconnects."""
 
     def __init__(
         self,
-        content: AsyncIterator[str | bytes],
+        content: AsyncGenerator[str | bytes, None],
         held: ExitStack,
         *,
         media_type: str,
@@ -21,17 +21,19 @@ class HeldStream(StreamingResponse):
         status_code: int = 200,
     ) -> None:
         super().__init__(content, status_code, headers, media_type)
+        self._content = content
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
-            await super().__call__(scope, receive, send)
+            async with aclosing(self._content):
+                await super().__call__(scope, receive, send)
 
 
 class BlockingChunks:
     """Chunks that a thread reads while the event loop may close them.
 
-    A client may leave during a read, and a generator that runs cannot be closed: the read closes it then.
+    A client may disconnect during a read. A running generator cannot be closed: the read closes it then.
     """
 
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:

@@ -17,8 +17,8 @@ from filmgate.telemetry.untraced import NO_TRACER
 log = Log("api")
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# As nginx counts it: the client closed the connection before the response.
-_CLIENT_GONE = 499
+# The status that nginx logs if the client closes the connection before the response.
+_CLIENT_CLOSED_REQUEST = 499
 # Probes and scrapes would be most of all traces.
 _UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -55,7 +55,7 @@ class Tracing:
         tracer = NO_TRACER if scope["path"] in _UNTRACED else self._tracer
         span = tracer.start("HTTP", _read_trace(scope), kind="server")
         trace = span.context
-        scope.setdefault("state", {})["trace_id"] = trace.trace_id
+        scope.setdefault("state", {}).update(trace_id=trace.trace_id, request_id=request_id)
         ids = {"x-request-id": request_id} | trace_headers(trace)
         started, status = time.perf_counter(), 0
         failure: Exception | None = None
@@ -73,7 +73,7 @@ class Tracing:
             try:
                 await self._app(scope, receive, send_with_ids)
             except ClientDisconnect:
-                status = _CLIENT_GONE
+                status = _CLIENT_CLOSED_REQUEST
                 self._meter.count(scope, status, time.perf_counter() - started, trace)
             except Exception as error:
                 failure = error

@@ -1,6 +1,6 @@
 """Usage over time, in the format of OpenAI's usage API.
 
-GET /v1/usage/videos: ended jobs, latencies and cost. GET /v1/usage/workers: busy and idle devices.
+GET /v1/usage/videos: finished jobs, latencies and cost. GET /v1/usage/workers: busy and idle devices.
 """
 
 import time
@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import rounded
 from filmgate.api.services import Services, services_of
 from filmgate.errors import InvalidField, ScopeMissing
 from filmgate.jobs import Route, TenantId
@@ -26,10 +27,11 @@ _MAX_BUCKETS = 1000
 
 
 class UsageResult(BaseModel):
-    """Ended jobs of one group; a field by which jobs are not grouped is null.
+    """Finished jobs of one group; a field by which jobs are not grouped is null.
 
-    `late` jobs missed their objective or failed, of `judged` ones: cancelled and invalid requests are not
-    judged. Seconds are from acceptance to completion; percentiles are at most 19 % off.
+    `judged` counts jobs that have an objective: all except cancelled and invalid ones. `late` counts judged
+    jobs that failed or missed their objective. Seconds are from acceptance to completion; percentiles are at
+    most 19 % off.
     """
 
     object: Literal["usage.videos.result"] = "usage.videos.result"
@@ -50,29 +52,39 @@ class UsageResult(BaseModel):
     p99_seconds: float | None
 
 
-class UsageBucket(BaseModel):
-    """A period, in Unix seconds; without jobs, `results` is empty."""
+class Bucket(BaseModel):
+    """A period, in Unix seconds."""
 
     object: Literal["bucket"] = "bucket"
     start_time: int
     end_time: int
+
+
+class UsageBucket(Bucket):
+    """A period, in Unix seconds; without jobs, `results` is empty."""
+
     results: list[UsageResult]
 
 
-class UsagePage(BaseModel):
+class Page(BaseModel):
     """All buckets of the window: there is one page."""
 
     object: Literal["page"] = "page"
-    data: list[UsageBucket]
     has_more: Literal[False] = False
     next_page: None = None
 
 
-class WorkerUsage(BaseModel):
-    """Seconds that the devices of all workers had a job and had none.
+class UsagePage(Page):
+    """All buckets of the window: there is one page."""
 
-    `gap_seconds` of the idle ones passed between two clips although the next job was waiting, in `gaps` gaps.
-    The metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
+    data: list[UsageBucket]
+
+
+class WorkerUsage(BaseModel):
+    """Seconds in which the devices of all workers were busy and idle.
+
+    `gap_seconds` is the idle time between two clips while the next job was already waiting; `gaps` counts
+    these periods. The metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
     filmgate_worker_gap_seconds.
     """
 
@@ -83,22 +95,16 @@ class WorkerUsage(BaseModel):
     gaps: int
 
 
-class WorkerUsageBucket(BaseModel):
+class WorkerUsageBucket(Bucket):
     """A period, in Unix seconds; without workers, `results` is empty."""
 
-    object: Literal["bucket"] = "bucket"
-    start_time: int
-    end_time: int
     results: list[WorkerUsage]
 
 
-class WorkerUsagePage(BaseModel):
+class WorkerUsagePage(Page):
     """All buckets of the window: there is one page."""
 
-    object: Literal["page"] = "page"
     data: list[WorkerUsageBucket]
-    has_more: Literal[False] = False
-    next_page: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,9 @@ class UsageWindow:
     """The query parameters that name a window."""
 
     start_time: Annotated[float, Query(ge=0, le=1e11, description="Unix seconds.")]
-    end_time: Annotated[float | None, Query(ge=0, le=1e11, description="Now, if absent.")] = None
+    end_time: Annotated[float | None, Query(ge=0, le=1e11, description="Unix seconds. Defaults to now.")] = (
+        None
+    )
     bucket_width: BucketWidth = "1d"
 
     def to_window(self, now: float) -> Window:
@@ -143,26 +151,26 @@ class UsageQuery(UsageWindow):
         names = tuple(dict.fromkeys(name.strip() for name in self.group_by.split(",") if name.strip()))
         if unknown := [name for name in names if name not in GROUPS]:
             raise InvalidField(
-                f"{unknown[0]!r} cannot be grouped by; use {', '.join(GROUPS)}", option="group_by"
+                f"cannot group by {unknown[0]!r}; use one of {', '.join(GROUPS)}", option="group_by"
             )
         return names
 
     def seen_by(self, caller: Tenant) -> TenantId | None:
-        """The only tenant whose jobs the caller sees; None: all. Raises ScopeMissing for other tenants."""
+        """The only tenant whose jobs the caller sees, or None for all. Raises ScopeMissing."""
         wanted = TenantId(self.tenant) if self.tenant is not None else None
         if caller.may(Scope.ADMIN):
             return wanted
         if wanted not in (None, caller.id):
-            raise ScopeMissing("this API key does not have the scope admin, which other tenants need")
+            raise ScopeMissing("reading the usage of another tenant needs the admin scope")
         return caller.id
 
 
 @router.get("/v1/usage/videos")
 async def list_usage(request: Request, caller: Reader, query: Annotated[UsageQuery, Depends()]) -> UsagePage:
-    """Ended jobs by time: counts, latency percentiles, GPU-seconds and cost. Days are in UTC.
+    """Finished jobs by time: counts, latency percentiles, GPU-seconds and cost. Days are in UTC.
 
-    A key with the scope `admin` sees all tenants, every other key its own. Hours are kept for 100 days,
-    buckets of `5m` for 2 days; `all` is one bucket. Times are rounded out to whole buckets.
+    A key with the `admin` scope sees all tenants; any other key sees its own tenant. Hours are kept for 100
+    days, buckets of `5m` for 2 days; `all` is one bucket. Times are rounded out to whole buckets.
     """
     services = services_of(request)
     window, names = query.to_window(time.time()), query.to_names()
@@ -173,7 +181,7 @@ async def list_usage(request: Request, caller: Reader, query: Annotated[UsageQue
 async def list_worker_usage(
     request: Request, _operator: Operator, query: Annotated[UsageWindow, Depends()]
 ) -> WorkerUsagePage:
-    """Busy and idle seconds of our devices by time. Needs the scope `admin`.
+    """Busy and idle seconds of your devices by time. Needs the `admin` scope.
 
     Kept and rounded as in `/v1/usage/videos`. Managed workers have no device.
     """
@@ -240,12 +248,8 @@ def _to_result(ended: Ended, usd_per_gpu_hour: float) -> UsageResult:
         late=ended.late,
         gpu_seconds=round(ended.gpu_seconds, 3),
         usd=round(usd, 6) if usd_per_gpu_hour or ended.provider_usd else None,
-        mean_seconds=_rounded(latencies.mean),
-        p50_seconds=_rounded(latencies.quantile(0.5)),
-        p95_seconds=_rounded(latencies.quantile(0.95)),
-        p99_seconds=_rounded(latencies.quantile(0.99)),
+        mean_seconds=rounded(latencies.mean, 3),
+        p50_seconds=rounded(latencies.quantile(0.5), 3),
+        p95_seconds=rounded(latencies.quantile(0.95), 3),
+        p99_seconds=rounded(latencies.quantile(0.99), 3),
     )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

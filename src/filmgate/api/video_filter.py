@@ -26,19 +26,20 @@ class VideoFilter:
     POST /v1/videos/prompt-digest computes the digest of a prompt.
     """
 
-    model: Annotated[str | None, Query(max_length=200, description="Only of this model.")] = None
+    model: Annotated[str | None, Query(max_length=200, description="Only videos of this model.")] = None
     status: Annotated[
-        ListedStatus | None, Query(description="Only ended ones, or with `open` only others.")
+        ListedStatus | None,
+        Query(description="`completed` or `failed`; `open` selects queued and running videos."),
     ] = None
     created_from: Annotated[
-        float | None, Query(ge=0, le=1e11, description="Only created at this Unix time or later.")
+        float | None, Query(ge=0, le=1e11, description="Only videos created at this Unix time or later.")
     ] = None
     created_before: Annotated[
-        float | None, Query(ge=0, le=1e11, description="Only created before this Unix time.")
+        float | None, Query(ge=0, le=1e11, description="Only videos created before this Unix time.")
     ] = None
     prompt_hmac: Annotated[
         str | None,
-        Query(pattern="^[0-9a-f]{64}$", description="Only with this digest of the prompt."),
+        Query(pattern="^[0-9a-f]{64}$", description="Only videos with this prompt digest."),
     ] = None
 
     def to_filter(self, models: ModelRegistry) -> JobFilter:
@@ -55,7 +56,7 @@ class VideoFilter:
         try:
             return models.find(self.model).name if self.model else None
         except ModelNotFound:
-            return self.model  # a model that is no longer served has clips
+            return self.model  # a model that is no longer served may have clips
 
 
 NO_FILTER = VideoFilter()

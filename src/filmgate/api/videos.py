@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader, actor_of
-from filmgate.api.forms import Body, reading
+from filmgate.api.forms import Body, Form, parse_form, read_form, reading
 from filmgate.api.openapi import PROBLEMS, form_body, links
 from filmgate.api.schemas import (
     CreateVideo,
@@ -17,19 +17,17 @@ from filmgate.api.schemas import (
     DigestPrompt,
     EditVideo,
     ExtendVideo,
-    Form,
     PromptDigest,
     RemixVideo,
     Video,
     VideoPage,
-    parse_form,
     to_job_id,
     to_request,
 )
 from filmgate.api.services import services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
-from filmgate.api.waiting import MAX_WAIT_SECONDS, parse_wait, wait_for_end, while_connected
-from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
+from filmgate.api.waiting import MAX_WAIT_SECONDS, call_slow_work, parse_wait, wait_for_end
+from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedOperation
 from filmgate.jobs import Idempotency, SourceKind, TraceId
 from filmgate.models.requests import VideoRequest
 from filmgate.tenants.base import Tenant
@@ -41,7 +39,7 @@ Prefer = Annotated[
     str | None,
     Header(
         max_length=200,
-        description="`wait=SECONDS`: answer when the video has ended, or after so many seconds, at most "
+        description="`wait=SECONDS`: respond when the video is finished, or after this many seconds, at most "
         f"{MAX_WAIT_SECONDS}. `Preference-Applied` in the response says that the server waited.",
     ),
 ]
@@ -91,16 +89,15 @@ async def digest_prompt(request: Request, caller: Reader) -> PromptDigest:
     Prompts are encrypted: only equal ones can be found. The key of the digest is the caller's own.
     """
     services = services_of(request)
-    async with reading(request, caller) as body:
-        prompt = parse_form(DigestPrompt, body).prompt
-    digest = await services.call(services.digests.digest_prompt, caller.id, prompt)
+    form = await read_form(request, caller, DigestPrompt)
+    digest = await services.call(services.digests.digest_prompt, caller.id, form.prompt)
     return PromptDigest(prompt_hmac=digest)
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Form, file="video"))
 async def create_character(_caller: Creator) -> Response:
     """Part of the SDK; no model supports characters."""
-    raise UnsupportedVerb("no model supports characters", option="video")
+    raise UnsupportedOperation("no model supports characters", option="video")
 
 
 @router.get("/characters/{character_id}", status_code=404)
@@ -139,11 +136,11 @@ async def list_videos(
 async def retrieve_video(
     request: Request, video_id: VideoId, caller: Reader, prefer: Prefer = None
 ) -> Response:
-    """One video in its current state. With `Prefer: wait=10`, when it ends, or after 10 seconds."""
+    """One video in its current state. With `Prefer: wait=10`, waits up to 10 seconds for it to finish."""
     services, job_id = services_of(request), to_job_id(video_id)
     headers: dict[str, str] = {}
     if seconds := parse_wait(prefer):
-        job = await services.call(services.reader.find, caller.id, job_id)
+        job = await services.call(services.reader.find, caller.id, job_id, has_prompt=False)
         if await wait_for_end(request, job, seconds):
             headers["preference-applied"] = f"wait={seconds}"
 
@@ -165,33 +162,30 @@ async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> R
 
 @router.post("/{video_id}/cancel", response_model=Video, responses=_LINKS)
 async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
-    """Cancel a video: a queued one at once, a running one within a step or a chunk. Idempotent."""
+    """Cancel a video: immediately if it is queued, within a step or a chunk if it runs. Idempotent."""
     services, actor = services_of(request), actor_of(request)
 
     def cancel() -> Video:
         return Video.of(services, services.queue.cancel(caller.id, to_job_id(video_id), actor))
 
-    return _to_response(await services.call_writing(caller.id, cancel))
+    return _to_response(await services.call_for_write(caller.id, cancel))
 
 
 @router.delete("/{video_id}", response_model=DeletedVideo)
 async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
-    """Delete a video and everything stored for it; a running one is cancelled first."""
+    """Delete a video and everything stored for it. A running video is cancelled first."""
     services, job_id, actor = services_of(request), to_job_id(video_id), actor_of(request)
-    job = await services.call_writing(caller.id, services.queue.cancel, caller.id, job_id, actor)
+    job = await services.call_for_write(caller.id, services.queue.cancel, caller.id, job_id, actor)
     deadline = time.monotonic() + DELETE_WAIT_SECONDS
     while not job.state.is_final:
         if time.monotonic() > deadline:
             raise JobActive("the video is still being cancelled; try again in a moment")
         await asyncio.sleep(_DELETE_POLL_SECONDS)
-        job = await services.call(services.reader.find, caller.id, job_id)
+        job = await services.call(services.reader.find, caller.id, job_id, has_prompt=False)
 
-    def delete() -> None:
-        # Objects first: a row without objects can be deleted again, objects without a row are hard to find.
-        services.store.delete(caller.id, job_id)
-        services.queue.remove(caller.id, job_id, actor)
-
-    await services.call_writing(caller.id, delete)
+    # Objects first: a row without objects can be deleted again, objects without a row are hard to find.
+    await services.call_store(caller.id, services.store.delete, caller.id, job_id)
+    await services.call_for_write(caller.id, services.queue.remove, caller.id, job_id, actor)
     return _json(DeletedVideo(id=job_id).model_dump_json())
 
 
@@ -205,20 +199,18 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
         return Video.of(services, services.admission.accept(context, wanted))
 
     if wanted.source_kind is not SourceKind.IMAGE:
-        return _to_response(await services.call_writing(tenant.id, accept))
-    edge = services.edge
-    async with AsyncExitStack() as held:
-        if wanted.image is None:
-            held.enter_context(edge.uploads.holding(tenant.id))
-        await while_connected(request, held.enter_async_context(edge.slow.hold(tenant.id)))
-        return _to_response(await services.call_slowly(accept))
+        return _to_response(await services.call_for_write(tenant.id, accept))
+    # An image that was sent counts as an upload already.
+    fetched = services.edge.uploads.holding(tenant.id) if wanted.image is None else nullcontext()
+    with fetched:
+        return _to_response(await call_slow_work(request, tenant.id, accept))
 
 
 def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest:
     """The request that starts from the clip of a video created here."""
-    parsed = parse_form(form, body)
+    parsed = parse_form(form, body, file="video")
     if "video" in body.files:
-        raise UnsupportedVerb(
+        raise UnsupportedOperation(
             f"an uploaded video cannot be used to {verb}; send the id of a video created here"
         )
     if parsed.video is None:

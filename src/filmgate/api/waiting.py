@@ -1,9 +1,9 @@
-"""Responses that wait: `Prefer: wait=SECONDS` (RFC 7240), and work that ends when its client leaves."""
+"""Responses that wait: `Prefer: wait=SECONDS` (RFC 7240), and work that ends when its client disconnects."""
 
 import asyncio
 import re
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 from fastapi import Request
@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from filmgate.api.services import services_of
 from filmgate.api.watch import Watch
-from filmgate.jobs import Job
+from filmgate.jobs import Job, TenantId
 
 R = TypeVar("R")
 
@@ -28,7 +28,7 @@ def parse_wait(prefer: str | None) -> int:
 async def wait_for_end(request: Request, job: Job, seconds: int) -> bool:
     """Wait until the job ends, or for `seconds`. False if the tenant may not watch one more job.
 
-    Raises ClientDisconnect when the client leaves.
+    Raises ClientDisconnect when the client disconnects.
     """
     watchers = services_of(request).edge.watchers
     if job.state.is_final or not seconds or not watchers.has_room(job.tenant_id):
@@ -46,21 +46,32 @@ async def _follow(watch: Watch, job: Job, seconds: int) -> None:
                     pass
 
 
+async def call_slow_work(request: Request, tenant_id: TenantId, work: Callable[[], R]) -> R:
+    """Call work that waits for other servers or child processes, when it is the tenant's turn.
+
+    Raises ClientDisconnect if the client disconnects before. The body of the request must have been read.
+    """
+    services = services_of(request)
+    async with AsyncExitStack() as held:
+        await while_connected(request, held.enter_async_context(services.edge.slow.hold(tenant_id)))
+        return await services.run_slow(work)
+
+
 async def while_connected(request: Request, work: Coroutine[object, object, R]) -> R:
-    """The result of the work. Cancels it and raises ClientDisconnect if the client leaves first.
+    """The result of the work. Cancels it and raises ClientDisconnect if the client disconnects first.
 
     The body of the request must have been read, or not be needed.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
+    task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(task, disconnect, return_exceptions=True)
 
 
 async def _wait_for_disconnect(request: Request) -> None:

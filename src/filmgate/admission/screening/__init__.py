@@ -1,13 +1,21 @@
 """Prompt screening: which categories a prompt belongs to, and what the tenant wants done. No text is kept."""
 
 from filmgate.admission.screening.base import Classifier
-from filmgate.admission.screening.decision import Screener, TimeBox
+from filmgate.admission.screening.decision import RemoteClassifier, Screener
 from filmgate.admission.screening.rules import RuleSet, open_rules
 from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import ClassifierSettings
 
-__all__ = ["Classifier", "RuleSet", "Screener", "TimeBox", "open_classifier", "open_rules", "open_screener"]
+__all__ = [
+    "Classifier",
+    "RemoteClassifier",
+    "RuleSet",
+    "Screener",
+    "open_classifier",
+    "open_rules",
+    "open_screener",
+]
 
 
 def open_screener(rules_file: str, settings: ClassifierSettings) -> Screener:
@@ -19,11 +27,11 @@ def open_screener(rules_file: str, settings: ClassifierSettings) -> Screener:
     classifier = open_classifier(settings, rules)
     if classifier is None:
         return Screener(rules)
-    return Screener(rules, TimeBox(classifier, settings.timeout_seconds, names))
+    return Screener(rules, RemoteClassifier(classifier, settings.timeout_seconds, names))
 
 
 def open_classifier(settings: ClassifierSettings, rules: RuleSet) -> Classifier | None:
-    """The classifier outside this process; None if there is none. Raises SettingsError."""
+    """The classifier outside this process; None if it is disabled. Raises SettingsError."""
     match settings.kind:
         case "disabled":
             return None

@@ -19,7 +19,7 @@ _THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBox:
+class RemoteClassifier:
     """A classifier outside this process: its time limit, and the categories that need its answer."""
 
     classifier: Classifier
@@ -30,7 +30,7 @@ class TimeBox:
 class Screener:
     """Applies the rules, then the classifier. Keeps no text."""
 
-    def __init__(self, rules: RuleSet, remote: TimeBox | None = None) -> None:
+    def __init__(self, rules: RuleSet, remote: RemoteClassifier | None = None) -> None:
         self.rules = rules
         self._embedded = RulesClassifier(rules)
         self._remote = remote
@@ -45,10 +45,10 @@ class Screener:
         decision = self._decide(labels, choices)
         if self._remote is None or decision.action is ScreeningAction.REJECT:
             return decision
-        return self._decide(labels | self._ask(self._remote, texts, choices), choices)
+        return self._decide(labels | self._classify_remotely(self._remote, texts, choices), choices)
 
-    def _ask(
-        self, remote: TimeBox, texts: Sequence[str], choices: Mapping[str, ScreeningAction]
+    def _classify_remotely(
+        self, remote: RemoteClassifier, texts: Sequence[str], choices: Mapping[str, ScreeningAction]
     ) -> frozenset[Label]:
         assert self._threads is not None
         answer = self._threads.submit(remote.classifier.classify, texts)

@@ -13,7 +13,7 @@ _TEXT = "a red ball on the grass"
 
 
 def examine_classifier(rules_file: str, settings: ClassifierSettings) -> Iterator[Finding]:
-    """One finding, or none if no classifier is configured."""
+    """One finding; no finding if no classifier is configured."""
     try:
         classifier = open_classifier(settings, open_rules(rules_file))
         if classifier is None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from filmgate.admission.screening.terms import Term
 from filmgate.errors import SettingsError, UsageError
 from filmgate.jobs import ScreeningAction
+from filmgate.settings.wording import explain
 
 _OPTION = "admission.rules_file"
 
@@ -105,8 +106,12 @@ def _toml_files(folder: Path | Traversable) -> list[Path | Traversable]:
 def _parse(text: str, source: str) -> _File:
     try:
         return _File.model_validate(tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, ValidationError) as exc:
+    except tomllib.TOMLDecodeError as exc:
         raise SettingsError(f"{source}: {exc}", option=_OPTION) from exc
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"{source}: {explain(name, first)}", option=_OPTION) from exc
 
 
 def _merge(documents: dict[str, _File]) -> RuleSet:

@@ -111,7 +111,7 @@ def in_display_order(text: str) -> str:
     return _REVERSED.sub(lambda found: found[1][::-1], text)
 
 
-def readings(visible: str, alphabet: AbstractSet[str] = frozenset()) -> Iterator[Letters]:
+def readings(visible: str, alphabet: AbstractSet[str]) -> Iterator[Letters]:
     """The ways to read visible text, at most eight: signs and digits as letters or as separators, repeated
     letters as they are or once. Words of other scripts are left out unless a letter is in the alphabet.
     """

@@ -48,7 +48,7 @@ def plain_png(data: bytes, max_pixels: int) -> bytes:
     except UnidentifiedImageError as exc:
         raise ValueError("the image is not PNG, JPEG or WebP") from exc
     except (OSError, SyntaxError, MemoryError, Warning) as exc:
-        raise ValueError("the image is damaged") from exc
+        raise ValueError("the image is damaged; send a file that other programs open") from exc
     fresh = Image.frombytes("RGB", pixels.size, pixels.tobytes())
     out = io.BytesIO()
     fresh.save(out, "PNG", compress_level=1)

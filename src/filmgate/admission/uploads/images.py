@@ -7,7 +7,7 @@ result is a new PNG without metadata.
 import subprocess
 import sys
 
-from filmgate.errors import ImageRefused, UploadTooLarge
+from filmgate.errors import InvalidImage, UploadTooLarge
 from filmgate.models.requests import UploadedFile
 from filmgate.settings import AdmissionSettings
 
@@ -17,7 +17,7 @@ _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
 
 
 def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> bytes:
-    """The upload as a PNG: RGB, upright, without metadata. Raises UploadTooLarge and ImageRefused."""
+    """The upload as a PNG: RGB, upright, without metadata. Raises UploadTooLarge and InvalidImage."""
     if upload.size_bytes > settings.image_max_bytes:
         raise UploadTooLarge(
             f"the image has {upload.size_bytes} bytes; the limit is {settings.image_max_bytes}",
@@ -25,7 +25,7 @@ def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> bytes:
         )
     data = upload.data
     if not data.startswith(_SIGNATURES):
-        raise ImageRefused("the image is not PNG, JPEG or WebP", option=upload.option)
+        raise InvalidImage("the image is not PNG, JPEG or WebP", option=upload.option)
     # Isolated mode and an empty environment: the child gets no secret and ignores the current folder.
     command = [
         sys.executable,
@@ -44,10 +44,15 @@ def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> bytes:
             env={},
         )
     except subprocess.TimeoutExpired as exc:
-        raise ImageRefused("decoding the image timed out", option=upload.option) from exc
+        raise InvalidImage(
+            "decoding the image timed out; send a smaller image", option=upload.option
+        ) from exc
     if done.returncode == 0:
         return done.stdout
     reason = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == REFUSED:
-        raise ImageRefused(reason, option=upload.option)
-    raise ImageRefused("the image cannot be decoded", option=upload.option)
+        raise InvalidImage(reason, option=upload.option)
+    raise InvalidImage(
+        "the image cannot be decoded; send a PNG, JPEG or WebP file that other programs open",
+        option=upload.option,
+    )

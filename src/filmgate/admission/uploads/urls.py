@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
-from filmgate.errors import AddressRefused, UploadTooLarge
+from filmgate.errors import UploadTooLarge, UrlNotAllowed
 from filmgate.models.requests import Upload
 
 OPTION = "input_reference.image_url"
@@ -49,7 +49,7 @@ def fetch(
     resolve: Resolver | None = None,
     is_allowed: Callable[[Address], bool] | None = None,
 ) -> Upload:
-    """The bytes behind a public URL. Raises AddressRefused and UploadTooLarge."""
+    """The bytes behind a public URL. Raises UrlNotAllowed and UploadTooLarge."""
     deadline = time.monotonic() + limits.seconds
     for _ in range(limits.max_redirects + 1):
         hop = _Hop.of(url, limits)
@@ -57,8 +57,15 @@ def fetch(
         answer = _get(hop, address, deadline, limits.max_bytes)
         if isinstance(answer, bytes):
             return Upload(OPTION, answer)
-        url = urljoin(url, answer)
-    raise AddressRefused(f"more than {limits.max_redirects} redirects", option=OPTION)
+        url = _join(url, answer)
+    raise _not_fetched(f"the URL has more than {limits.max_redirects} redirects")
+
+
+def _join(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as exc:
+        raise _malformed() from exc
 
 
 def is_public(address: Address) -> bool:
@@ -107,18 +114,18 @@ class _Hop:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as exc:
-            raise AddressRefused("the URL is malformed", option=OPTION) from exc
+            raise _malformed() from exc
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise AddressRefused("the URL must be http or https", option=OPTION)
+            raise UrlNotAllowed("the URL must be http or https", option=OPTION)
         if parts.username is not None or parts.password is not None:
-            raise AddressRefused("the URL must not contain a user name", option=OPTION)
+            raise UrlNotAllowed("the URL must not contain a user name", option=OPTION)
         if port not in (None, 80, 443):
-            raise AddressRefused("the port of the URL must be 80 or 443", option=OPTION)
+            raise UrlNotAllowed("the port of the URL must be 80 or 443", option=OPTION)
         if limits.hosts and parts.hostname not in limits.hosts:
-            raise AddressRefused("the host is not allowed by admission.fetch_hosts", option=OPTION)
+            raise UrlNotAllowed("the host is not allowed by admission.fetch_hosts", option=OPTION)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not (target.isascii() and target.isprintable() and " " not in target):
-            raise AddressRefused("the URL contains characters that must be escaped", option=OPTION)
+            raise UrlNotAllowed("the URL contains characters that must be escaped", option=OPTION)
         return cls(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], target)
 
 
@@ -128,10 +135,10 @@ def _public_address(
     try:
         addresses = _resolve_in_time(hop, resolve, deadline)
     except (OSError, UnicodeError, ValueError) as exc:
-        raise AddressRefused("the host cannot be resolved", option=OPTION) from exc
+        raise _not_fetched("the host cannot be resolved") from exc
     # All addresses must be public: one private address among public ones indicates DNS rebinding.
     if not addresses or not all(is_allowed(address) for address in addresses):
-        raise AddressRefused("the host is not on the public internet", option=OPTION)
+        raise _not_fetched("the host is not on the public internet")
     return addresses[0]
 
 
@@ -156,22 +163,22 @@ def _resolve_in_time(hop: _Hop, resolve: Resolver, deadline: float) -> list[Addr
 
 
 @contextmanager
-def _alarm(sock: socket.socket, deadline: float) -> Iterator[threading.Event]:
+def _ending_at(deadline: float, sock: socket.socket) -> Iterator[threading.Event]:
     """Shuts the socket down at a deadline, whichever part of the response is being read then, and sets the
     event. Closes the socket at the end.
     """
-    has_rung = threading.Event()
+    has_expired = threading.Event()
 
-    def ring() -> None:
-        has_rung.set()
+    def expire() -> None:
+        has_expired.set()
         with suppress(OSError):  # the server has closed the connection already
             sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(max(0.0, deadline - time.monotonic()), ring)
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), expire)
     timer.daemon = True
     timer.start()
     try:
-        yield has_rung
+        yield has_expired
     finally:
         timer.cancel()
         timer.join()
@@ -185,18 +192,18 @@ def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes 
     except TimeoutError as exc:
         raise _timed_out() from exc
     except OSError as exc:
-        raise AddressRefused("the host cannot be reached", option=OPTION) from exc
-    # The alarm holds its own descriptor of the connection: wrapping a socket for TLS closes the plain one.
-    with _alarm(plain.dup(), deadline) as has_rung:
+        raise _not_fetched("the host cannot be reached") from exc
+    # With its own descriptor of the connection: wrapping a socket for TLS closes the plain one.
+    with _ending_at(deadline, plain.dup()) as has_expired:
         try:
             answer = _request(hop, plain, max_bytes)
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            # The timeout of the socket is as long as the alarm, and either can be first.
-            if has_rung.is_set() or isinstance(exc, TimeoutError):
+            # The timeout of the socket ends at the deadline too, and may be first.
+            if has_expired.is_set() or isinstance(exc, TimeoutError):
                 raise _timed_out() from exc
-            raise AddressRefused("the URL could not be fetched", option=OPTION) from exc
-    # After the alarm a cut response can look complete.
-    if has_rung.is_set():
+            raise _not_fetched("the URL could not be fetched") from exc
+    # After the deadline a cut response can look complete.
+    if has_expired.is_set():
         raise _timed_out()
     return answer
 
@@ -205,6 +212,8 @@ def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | str:
     """One request on a connection to the checked address; TLS and the Host header have the host name."""
     connection = http.client.HTTPConnection(hop.host, hop.port)
     connection.sock = plain
+    # The Host header has no default port: a signed URL is valid only for the host that it names.
+    connection.default_port = _PORTS[hop.scheme]
     try:
         if hop.scheme == "https":
             connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=hop.host)
@@ -215,7 +224,7 @@ def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | str:
         if response.status in _REDIRECTS and location:
             return location
         if response.status != 200:
-            raise AddressRefused(f"the host returned HTTP {response.status}", option=OPTION)
+            raise _not_fetched(f"the host returned HTTP {response.status}")
         return _body(response, max_bytes)
     finally:
         connection.close()
@@ -237,5 +246,13 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _timed_out() -> AddressRefused:
-    return AddressRefused("fetching the URL timed out", option=OPTION)
+def _malformed() -> UrlNotAllowed:
+    return UrlNotAllowed("the URL is malformed", option=OPTION)
+
+
+def _timed_out() -> UrlNotAllowed:
+    return _not_fetched("fetching the URL timed out")
+
+
+def _not_fetched(reason: str) -> UrlNotAllowed:
+    return UrlNotAllowed(f"{reason}; check the URL, or send the image itself", option=OPTION)
