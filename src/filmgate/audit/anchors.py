@@ -1,31 +1,46 @@
 """Anchors: copies of signed heads in a place that a user of the database cannot change.
 
-A file takes one line per head. In a bucket with Object Lock, each run writes one object that nobody, not
-even the account's root user, can change or delete before its retention ends.
+A file has one line per head. A bucket with Object Lock has one object per head, which no user, not even the
+account's root user, can change or delete before its retention ends.
 """
 
+import io
 import json
+import mmap
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 from filmgate.audit.records import Head
 from filmgate.aws.clients import Endpoint, check_boto3, open_s3
 from filmgate.aws.errors import AwsFailure, aws_errors
 from filmgate.aws.s3_location import S3Location
+from filmgate.database.records import read_record
 from filmgate.errors import FilmgateError, SettingsError, StoreUnavailable
+from filmgate.jobs import TenantId
 from filmgate.settings import AuditSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 DEFAULT_FILE = "audit-heads.jsonl"
+
+
+# Keys count down from here, so that S3 lists the newest head of a tenant first.
+_MAX_NUMBER = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An anchored line that is not a head: an interrupted write left it, or someone changed it."""
+
+    place: str
 
 
 class Anchor(Protocol):
@@ -35,8 +50,12 @@ class Anchor(Protocol):
         """Store the heads durably. They are never replaced."""
         ...
 
-    def heads(self) -> Iterator[Head]:
-        """All stored heads, oldest first."""
+    def newest(self, tenant_id: TenantId, until: int | None = None) -> Head | None:
+        """The tenant's head with the highest number, at record `until` or before it."""
+        ...
+
+    def heads(self, tenant_id: TenantId | None = None) -> Iterator[Head | Unreadable]:
+        """All stored heads, of one tenant or of all."""
         ...
 
 
@@ -48,20 +67,41 @@ class FileAnchor:
 
     def put(self, heads: Sequence[Head]) -> None:
         try:
-            with self._path.open("ab") as file:
-                file.write(_to_lines(heads))
+            with self._path.open("ab+") as file:
+                # A line that a power failure or a full disk cut off must not damage the next one.
+                separator = b"" if _ends_a_line(file) else b"\n"
+                file.write(separator + b"".join(_to_line(head) for head in heads))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as exc:
             raise StoreUnavailable(f"audit heads cannot be written to {self._path}: {exc.strerror}") from exc
 
-    def heads(self) -> Iterator[Head]:
-        if self._path.exists():
-            yield from _to_heads(self._path.read_bytes())
+    def newest(self, tenant_id: TenantId, until: int | None = None) -> Head | None:
+        with self._opened() as file:
+            found = (_to_head(line) for line in _lines_backwards(file))
+            heads = (head for head in found if head is not None and head.tenant_id == tenant_id)
+            return next((head for head in heads if until is None or head.signed_number <= until), None)
+
+    def heads(self, tenant_id: TenantId | None = None) -> Iterator[Head | Unreadable]:
+        with self._opened() as file:
+            for number, line in enumerate(file, 1):
+                head = _to_head(line)
+                if head is None:
+                    yield Unreadable(f"line {number} of {self._path}")
+                elif tenant_id in (None, head.tenant_id):
+                    yield head
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return self._path.open("rb")
+        except FileNotFoundError:
+            return io.BytesIO()
+        except OSError as exc:
+            raise StoreUnavailable(f"audit heads cannot be read from {self._path}: {exc.strerror}") from exc
 
 
 class S3Anchor:
-    """Heads as locked objects under a prefix."""
+    """Heads as locked objects, `PREFIX/TENANT/NUMBER-RANDOM.json`."""
 
     def __init__(self, client: "S3Client", place: S3Location, retention_seconds: float) -> None:
         self._client = client
@@ -69,28 +109,45 @@ class S3Anchor:
         self._retention = timedelta(seconds=retention_seconds)
 
     def put(self, heads: Sequence[Head]) -> None:
-        now = datetime.now(UTC)
-        key = f"{self._place.prefix}{now:%Y/%m/%d/%H%M%S}-{secrets.token_hex(4)}.jsonl"
+        until = datetime.now(UTC) + self._retention
         with _s3_errors(self._place.bucket):
-            self._client.put_object(
-                Bucket=self._place.bucket,
-                Key=key,
-                Body=_to_lines(heads),
-                ContentType="application/x-ndjson",
-                ChecksumAlgorithm="SHA256",
-                ObjectLockMode="COMPLIANCE",
-                ObjectLockRetainUntilDate=now + self._retention,
-            )
+            for head in heads:
+                self._client.put_object(
+                    Bucket=self._place.bucket,
+                    Key=f"{self._key(head.tenant_id, head.signed_number)}-{secrets.token_hex(4)}.json",
+                    Body=_to_line(head),
+                    ContentType="application/json",
+                    ChecksumAlgorithm="SHA256",
+                    ObjectLockMode="COMPLIANCE",
+                    ObjectLockRetainUntilDate=until,
+                )
 
-    def heads(self) -> Iterator[Head]:
+    def newest(self, tenant_id: TenantId, until: int | None = None) -> Head | None:
+        after = "" if until is None else self._key(tenant_id, until)
+        found = self._read(self._list(f"{tenant_id}/", after))
+        return next((head for head in found if isinstance(head, Head)), None)
+
+    def heads(self, tenant_id: TenantId | None = None) -> Iterator[Head | Unreadable]:
+        yield from self._read(self._list(f"{tenant_id}/" if tenant_id is not None else ""))
+
+    def _key(self, tenant_id: TenantId, number: int) -> str:
+        return f"{self._place.prefix}{tenant_id}/{_MAX_NUMBER - number:012d}"
+
+    def _list(self, folder: str, after: str = "") -> Iterator[str]:
         with _s3_errors(self._place.bucket):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._place.bucket, Prefix=self._place.prefix
+                Bucket=self._place.bucket,
+                Prefix=self._place.prefix + folder,
+                StartAfter=after or self._place.prefix,
             )
             for page in pages:
-                for item in page.get("Contents", []):
-                    answer = self._client.get_object(Bucket=self._place.bucket, Key=item["Key"])
-                    yield from _to_heads(answer["Body"].read())
+                yield from (item["Key"] for item in page.get("Contents", []))
+
+    def _read(self, keys: Iterable[str]) -> Iterator[Head | Unreadable]:
+        for key in keys:
+            with _s3_errors(self._place.bucket):
+                body = self._client.get_object(Bucket=self._place.bucket, Key=key)["Body"].read()
+            yield _to_head(body) or Unreadable(f"s3://{self._place.bucket}/{key}")
 
 
 def open_anchor(settings: AuditSettings, data: Path) -> Anchor:
@@ -108,15 +165,32 @@ def open_anchor(settings: AuditSettings, data: Path) -> Anchor:
     )
 
 
-def _to_lines(heads: Sequence[Head]) -> bytes:
-    return b"".join(json.dumps(asdict(head)).encode() + b"\n" for head in heads)
+def _to_line(head: Head) -> bytes:
+    return json.dumps(asdict(head)).encode() + b"\n"
 
 
-def _to_heads(lines: bytes) -> Iterator[Head]:
-    for line in lines.splitlines():
-        # A power failure may leave half a line at the end; the head is anchored again by the next run.
-        if line.startswith(b"{") and line.endswith(b"}"):
-            yield Head(**json.loads(line))
+def _to_head(line: bytes) -> Head | None:
+    try:
+        return read_record(Head, json.loads(line))
+    except ValueError:
+        return None
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+    if (end := file.seek(0, os.SEEK_END)) == 0:
+        return
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while end > 0:
+            start = content.rfind(b"\n", 0, end - 1) + 1
+            yield content[start:end]
+            end = start
 
 
 def _s3_errors(bucket: str) -> AbstractContextManager[None]:

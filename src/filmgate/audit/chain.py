@@ -4,29 +4,16 @@ The head row of a tenant is the lock of its chain. A transaction that changes jo
 account before, and locks heads in the order of tenants.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.audit.records import ORIGIN, AuditRecord, Entry, Head, chain_hash
 from filmgate.database.schema import audit_heads, audit_records
+from filmgate.database.upserts import insert_into
 from filmgate.jobs import TenantId
 
-_Insert = Callable[[sa.Table], sqlite.Insert | postgresql.Insert]
-
-
-def _take_statement(insert: _Insert) -> sa.Executable:
-    """Reserve numbers and lock the head, which still has the hash of the record before them."""
-    statement = insert(audit_heads).values(hash=ORIGIN, base_hash=ORIGIN, signed_hash=ORIGIN, signature="")
-    taken = audit_heads.c.number + statement.excluded.number
-    return statement.on_conflict_do_update(index_elements=["tenant_id"], set_={"number": taken}).returning(
-        audit_heads.c.number, audit_heads.c.hash
-    )
-
-
-_TAKE = {"sqlite": _take_statement(sqlite.insert), "postgresql": _take_statement(postgresql.insert)}
 _INSERT = sa.insert(audit_records)
 _SET_HASH = (
     sa.update(audit_heads)
@@ -39,8 +26,7 @@ def append(connection: sa.Connection, tenant_id: TenantId, entries: Sequence[Ent
     """Append the entries to the tenant's chain, in this order."""
     if not entries:
         return
-    taken = {"tenant_id": tenant_id, "number": len(entries)}
-    last, previous = connection.execute(_TAKE[connection.dialect.name], taken).one()
+    last, previous = _reserve(connection, tenant_id, len(entries))
     rows = []
     for number, entry in enumerate(entries, last - len(entries) + 1):
         text = entry.to_text()
@@ -49,6 +35,16 @@ def append(connection: sa.Connection, tenant_id: TenantId, entries: Sequence[Ent
         rows.append(dict(zip(_COLUMNS, (*fields, previous), strict=True)))
     connection.execute(_INSERT, rows)
     connection.execute(_SET_HASH, {"own": tenant_id, "newest": previous})
+
+
+def _reserve(connection: sa.Connection, tenant_id: TenantId, count: int) -> tuple[int, str]:
+    """The last of `count` new numbers, and the hash of the record before them. Locks the head."""
+    first = {"tenant_id": tenant_id, "number": count, "hash": ORIGIN, "base_hash": ORIGIN}
+    insert = insert_into(connection, audit_heads).values(first | {"signed_hash": ORIGIN, "signature": ""})
+    taken = {"number": audit_heads.c.number + insert.excluded.number}
+    upsert = insert.on_conflict_do_update(index_elements=["tenant_id"], set_=taken)
+    head = connection.execute(upsert.returning(audit_heads.c.number, audit_heads.c.hash)).one()
+    return head.number, head.hash
 
 
 _COLUMNS = ("tenant_id", "number", "at", "action", "job_id", "clip_sha256", "details", "hash")

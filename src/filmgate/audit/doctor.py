@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from filmgate.audit.installation import open_installation_signer
 from filmgate.audit.signing import identify, is_signed_by
-from filmgate.errors import FilmgateError
+from filmgate.errors import FilmgateError, SettingsError
 from filmgate.settings import Settings
 from filmgate.telemetry.findings import Finding, Verdict
 
@@ -27,7 +27,9 @@ def examine_audit(settings: Settings) -> Iterator[Finding]:
             return
         is_usable = is_signed_by(signer.public_key, _PROBE, signer.sign(_PROBE))
     except FilmgateError as exc:
-        yield Finding("audit log", Verdict.FAIL, str(exc), "allow kms:Sign and kms:GetPublicKey on the key")
+        allow = "allow kms:Sign and kms:GetPublicKey on the key"
+        remedy = f"correct {exc.option}" if isinstance(exc, SettingsError) else allow
+        yield Finding("audit log", Verdict.FAIL, str(exc), remedy)
         return
     name = identify(signer.public_key)
     if is_usable:

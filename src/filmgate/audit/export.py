@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filmgate.audit.records import AuditRecord, Head
+from filmgate.database.records import read_record
 from filmgate.errors import UsageError
 
-_FORMAT = 1
 _TYPES = {"tenant_id": str, "number": int, "at": float, "action": str, "details": str, "hash": str}
 _FIELDS = len(fields(AuditRecord))
 
@@ -26,9 +26,18 @@ class Export:
     records: Iterator[AuditRecord]
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The first line."""
+
+    format: Literal[1]
+    public_key: str | None
+    heads: list[Head]
+
+
 def to_lines(records: Iterable[AuditRecord], heads: Iterable[Head], public_key: str | None) -> Iterator[str]:
     """The lines of an export."""
-    yield json.dumps({"format": _FORMAT, "public_key": public_key, "heads": [asdict(head) for head in heads]})
+    yield json.dumps(asdict(_Header(1, public_key, list(heads))))
     yield from (json.dumps(record.to_fields()) for record in records)
 
 
@@ -36,10 +45,11 @@ def read_export(path: Path) -> Export:
     """An export file. Raises UsageError that names the line which is not one of an export."""
     lines = _read_lines(path)
     _, first = next(lines, (1, {}))
-    if first.get("format") != _FORMAT:
-        raise UsageError(f"{path} is not a file of `filmgate audit export`", option="--file")
-    heads = [Head(**head) for head in first["heads"]]
-    return Export(first["public_key"], heads, _read_records(path, lines))
+    try:
+        header = read_record(_Header, first)
+    except ValueError as exc:
+        raise UsageError(f"{path} is not a file of `filmgate audit export`", option="--file") from exc
+    return Export(header.public_key, header.heads, _read_records(path, lines))
 
 
 def _read_records(path: Path, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[AuditRecord]:

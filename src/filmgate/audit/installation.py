@@ -2,19 +2,17 @@
 
 import time
 
-from filmgate.audit.anchors import open_anchor
-from filmgate.audit.checkpoints import Checkpoints
+from filmgate.audit.anchors import Unreadable, open_anchor
+from filmgate.audit.checkpoints import SIGNING_DELAY_SECONDS, Checkpoints
 from filmgate.audit.log import AuditLog
+from filmgate.audit.records import Head
 from filmgate.audit.signing import Signer, open_signer
-from filmgate.audit.verify import Verification, verify
+from filmgate.audit.verify import Fault, Verification, verify
 from filmgate.database import Database
 from filmgate.jobs import TenantId
 from filmgate.settings import Settings
 from filmgate.store.keys import open_keyring
 from filmgate.store.keys.files import FileKeyring
-
-# Heads are signed some time after their last record, so an anchor proves its records' age only roughly.
-_SIGNING_DELAY_SECONDS = 86400.0
 
 
 def open_installation_signer(settings: Settings) -> Signer | None:
@@ -36,16 +34,18 @@ def verify_installation(
     """Verify the chains in the database against their signatures and anchors."""
     log, signer = AuditLog(database), open_installation_signer(settings)
     # Anchors first, then heads, then records: what is appended meanwhile is not a fault.
-    anchors = [
-        head
-        for head in open_anchor(settings.audit, settings.data).heads()
-        if tenant_id in (None, head.tenant_id)
-    ]
+    anchored = list(open_anchor(settings.audit, settings.data).heads(tenant_id))
     heads = log.heads(tenant_id)
-    return verify(
+    result = verify(
         log.records_until(heads, tenant_id),
         heads,
         public_key=signer.public_key if signer is not None else None,
-        anchors=anchors,
-        retained_since=time.time() - settings.audit.retention_seconds + _SIGNING_DELAY_SECONDS,
+        anchors=[head for head in anchored if isinstance(head, Head)],
+        retained_since=time.time() - settings.audit.retention_seconds + SIGNING_DELAY_SECONDS,
     )
+    result.faults.extend(
+        Fault(None, 0, f"{each.place} is not a head: a write was interrupted, or the line was changed")
+        for each in anchored
+        if isinstance(each, Unreadable)
+    )
+    return result

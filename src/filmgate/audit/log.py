@@ -14,13 +14,13 @@ from filmgate.database.schema import audit_heads, audit_records
 from filmgate.jobs import JobId, TenantId
 
 _BATCH = 5000
-# SQLite's driver refuses a text that is not UTF-8. Read as bytes, such a record can still be named.
+# SQLite's driver rejects a text that is not UTF-8. Read as bytes, such a record can still be named.
 _RAW_COLUMNS: tuple[sa.ColumnElement[Any], ...] = tuple(
     sa.cast(column, sa.LargeBinary).label(column.name) if isinstance(column.type, sa.Text) else column
     for column in audit_records.c
 )
 _ORDER = (audit_records.c.tenant_id, audit_records.c.number)
-_PLACE = sa.tuple_(*_ORDER)
+_CURSOR = sa.tuple_(*_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class AuditLog:
     def page(
         self, query: Query, *, after: tuple[TenantId, int] | None = None, limit: int = 100
     ) -> Sequence[AuditRecord]:
-        """Records by tenant and number, after this place."""
+        """Records by tenant and number, after the record with this tenant and number."""
         statement = _select(query, self._columns).limit(limit)
         if after is not None:
-            statement = statement.where(sa.tuple_(*map(sa.literal, after)) < _PLACE)
+            statement = statement.where(sa.tuple_(*map(sa.literal, after)) < _CURSOR)
         with self._database.read() as connection:
             return [to_record(row) for row in connection.execute(statement).mappings()]
 
@@ -65,7 +65,7 @@ class AuditLog:
     def records(
         self, query: Query | None = None, after: tuple[TenantId, int] | None = None
     ) -> Iterator[AuditRecord]:
-        """All records by tenant and number, after this place, read in batches."""
+        """All records by tenant and number, after this tenant and number, read in batches."""
         while batch := self.page(query or Query(), after=after, limit=_BATCH):
             yield from batch
             after = (batch[-1].tenant_id, batch[-1].number)
@@ -73,7 +73,7 @@ class AuditLog:
     def records_until(
         self, heads: Sequence[Head], tenant_id: TenantId | None = None
     ) -> Iterator[AuditRecord]:
-        """All records but those that were appended after the heads were read."""
+        """All records except records that were appended after the heads were read."""
         ends, started = {head.tenant_id: head.number for head in heads}, time.time()
         for record in self.records(Query(tenant_id)):
             end = ends.get(record.tenant_id)

@@ -16,17 +16,21 @@ class Action(StrEnum):
     """What a record is about."""
 
     CREATED = "created"  # a request became a job
-    REJECTED = "rejected"  # screening refused a request
+    REJECTED = "rejected"  # screening rejected a request
     STARTED = "started"  # a worker leased the job
     REQUEUED = "requeued"  # an attempt ended without a clip
     REROUTED = "rerouted"  # the job moved to another route
     COMPLETED = "completed"  # the clip is durable
     FAILED = "failed"  # the job ended without a clip
-    CANCELLED = "cancelled"  # a caller asked to stop the job
+    CANCELLED = "cancelled"  # a caller requested to stop the job
     DELETED = "deleted"  # the job and its clip were deleted
     READ = "read"  # bytes of the clip or of a still were served
     LINKED = "linked"  # a link was issued that needs no API key
     FORGOTTEN = "forgotten"  # the tenant's encryption key was destroyed
+    TENANT_CREATED = "tenant_created"
+    TENANT_CHANGED = "tenant_changed"  # quotas, scopes, certificate, policy or state
+    TENANT_DELETED = "tenant_deleted"
+    KEY_ROTATED = "key_rotated"  # an API key was created; older keys expire
 
 
 class ActorKind(StrEnum):
@@ -36,6 +40,7 @@ class ActorKind(StrEnum):
     CERTIFICATE = "certificate"
     OPEN = "open"  # an open server on a loopback address
     LINK = "link"
+    COMMAND = "command"  # a `filmgate` command with access to the database
     SYSTEM = "system"  # the service itself, such as retention or a worker
 
 
@@ -43,7 +48,7 @@ class ActorKind(StrEnum):
 class Actor:
     """Who did it. `name` is the id of the API key or the certificate's subject.
 
-    `user` is the end user as the client names it, in the header Filmgate-User.
+    `user` is the end user as the client names it, in the Filmgate-User header.
     """
 
     kind: ActorKind
@@ -56,6 +61,7 @@ class Actor:
 
 
 SYSTEM = Actor(ActorKind.SYSTEM)
+COMMAND = Actor(ActorKind.COMMAND)
 
 
 @dataclass(frozen=True, slots=True)

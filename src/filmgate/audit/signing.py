@@ -1,4 +1,4 @@
-"""Signs the heads of the chains with a key of the installation. Deleting the key of a tenant keeps it."""
+"""Signs the heads of the chains with a key of the installation, which no tenant owns."""
 
 import base64
 import hashlib

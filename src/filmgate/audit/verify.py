@@ -1,4 +1,4 @@
-"""Verifies chains: every hash, every gap, the signed heads and their anchors. Pure; the caller reads."""
+"""Verifies chains: every hash, every gap, the signed heads and their anchors. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,18 @@ from filmgate.jobs import TenantId
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that does not verify. `number` is the record it names, 0 for the head of the chain."""
+    """One thing that does not verify. `number` is the record it names, 0 for the head of the chain.
 
-    tenant_id: TenantId
+    Without a tenant, it is about the anchors.
+    """
+
+    tenant_id: TenantId | None
     number: int
     problem: str
 
     def __str__(self) -> str:
         place = f"record {self.number}" if self.number else "head"
-        return f"{self.tenant_id} {place}: {self.problem}"
+        return f"{self.tenant_id} {place}: {self.problem}" if self.tenant_id else f"anchor: {self.problem}"
 
 
 @dataclass(slots=True)
@@ -48,22 +51,22 @@ def verify(
     """Verify chains, ordered by tenant and number, against their heads and anchors.
 
     Without a public key, signatures are not checked. A chain is not trusted beyond its last signed head:
-    `unsigned` counts the records after it. An anchored head newer than `retained_since` proves that its
-    records must still exist.
+    `unsigned` counts the records after it, which are all records if the head has no signature. An anchored
+    head newer than `retained_since` proves that its records must still exist.
     """
     result = Verification()
     known = {head.tenant_id: head for head in heads}
-    witnesses: dict[TenantId, list[Head]] = {}
+    anchors_of: dict[TenantId, list[Head]] = {}
     for anchor in anchors:
-        witnesses.setdefault(anchor.tenant_id, []).append(anchor)
+        anchors_of.setdefault(anchor.tenant_id, []).append(anchor)
     chains = groupby(records, key=lambda record: record.tenant_id)
-    for tenant_id, chain in _with_empty(chains, sorted(known.keys() | witnesses.keys())):
-        head, anchored = known.get(tenant_id), witnesses.get(tenant_id, [])
+    for tenant_id, chain in _with_empty(chains, sorted(known.keys() | anchors_of.keys())):
+        head, anchored = known.get(tenant_id), anchors_of.get(tenant_id, [])
         if head is None:
             result.faults.append(Fault(tenant_id, 0, "the head of the chain is missing"))
             head = Head(tenant_id, 0, "")
         _verify_chain(chain, head, anchored, result)
-        result.faults.extend(_find_early_deletion(head, anchored, retained_since))
+        result.faults.extend(find_early_deletion(head, anchored, retained_since))
         if public_key is not None:
             result.faults.extend(_check_signatures(head, anchored, public_key))
     return result
@@ -84,18 +87,17 @@ def _verify_chain(
     chain: Iterable[AuditRecord], head: Head, anchors: Sequence[Head], result: Verification
 ) -> None:
     walk = _Walk(head, _claims(head, anchors))
+    result.faults.extend(walk.check_claims())
     for record in chain:
         result.records += 1
         result.faults.extend(walk.step(record))
     result.faults.extend(walk.end())
     result.tenants += 1
-    result.unsigned += max(walk.number - max(head.signed_number, head.base_number), 0)
+    result.unsigned += max(walk.number - (head.signed_number if head.signature else head.base_number), 0)
     result.anchored += len(anchors)
 
 
-def _find_early_deletion(
-    head: Head, anchors: Sequence[Head], retained_since: float | None
-) -> Iterator[Fault]:
+def find_early_deletion(head: Head, anchors: Sequence[Head], retained_since: float | None) -> Iterator[Fault]:
     """Retention is the only deletion. Records of a recently anchored head cannot be that old."""
     if retained_since is None:
         return
@@ -108,26 +110,31 @@ def _find_early_deletion(
         yield Fault(head.tenant_id, max(early), "the record was deleted before the end of its retention")
 
 
-def _claims(head: Head, anchors: Sequence[Head]) -> Mapping[int, tuple[str, str]]:
-    """The hash that a signed or anchored head gives to a record, and which head that is."""
-    claims = {anchor.signed_number: (anchor.signed_hash, "an anchored head") for anchor in anchors}
-    if head.signed_number:
-        claims[head.signed_number] = claims.get(head.signed_number, (head.signed_hash, "the signed head"))
+def _claims(head: Head, anchors: Sequence[Head]) -> Mapping[int, Mapping[str, str]]:
+    """By record, the hashes that signed and anchored heads give to it, each with the name of the head."""
+    claims: dict[int, dict[str, str]] = {}
+    for signed, name in [*((anchor, "an anchored head") for anchor in anchors), (head, "the signed head")]:
+        if signed.signed_number:
+            claims.setdefault(signed.signed_number, {}).setdefault(signed.signed_hash, name)
     return claims
 
 
 def _check_signatures(head: Head, anchors: Sequence[Head], public_key: str) -> Iterator[Fault]:
+    """A head that claims more than an empty chain needs a signature.
+
+    Heads that were anchored before the installation had a key are not signed.
+    """
+    if not head.signature and (head.signed_number or head.base_number):
+        yield Fault(head.tenant_id, head.signed_number, "the head has no signature")
     for signed, name in [(head, "the head"), *((anchor, "an anchored head") for anchor in anchors)]:
-        if not signed.signature:
-            continue
-        if not is_signed_by(public_key, signed.payload, signed.signature):
+        if signed.signature and not is_signed_by(public_key, signed.payload, signed.signature):
             yield Fault(head.tenant_id, signed.signed_number, f"{name} at this record has no valid signature")
 
 
 class _Walk:
-    """One pass over a chain. After a fault it goes on, so that one changed byte names one record."""
+    """One pass over a chain. It continues after a fault, and reports one changed byte for one record only."""
 
-    def __init__(self, head: Head, claims: Mapping[int, tuple[str, str]]) -> None:
+    def __init__(self, head: Head, claims: Mapping[int, Mapping[str, str]]) -> None:
         self._head = head
         self._claims = claims
         self.number = head.base_number
@@ -147,9 +154,13 @@ class _Walk:
         if self._previous and record.hash not in computed:
             yield self._fault(record.number, "the record does not match its hash: it was changed")
         self._previous, self._newest = {record.hash, *computed}, record.hash
-        claim = self._claims.get(record.number)
-        if claim is not None and claim[0] not in self._previous:
-            yield self._fault(record.number, f"its hash is not the one of {claim[1]}: it was replaced")
+        yield from self.check_claims()
+
+    def check_claims(self) -> Iterator[Fault]:
+        """Every head at this record must have its hash."""
+        for claimed, name in self._claims.get(self.number, {}).items():
+            if claimed not in self._previous:
+                yield self._fault(self.number, f"its hash is not the one of {name}: it was replaced")
 
     def _missing(self, before: int) -> Iterator[Fault]:
         first, last = self.number + 1, before - 1
@@ -167,9 +178,8 @@ class _Walk:
             yield self._fault(0, "the hash of the head is not the hash of the last record")
         beyond = max(self._claims, default=0)
         if beyond > max(self.number, head.number):
-            yield self._fault(
-                self.number + 1, f"{self._claims[beyond][1]} is at record {beyond}: the end was cut off"
-            )
+            name = next(iter(self._claims[beyond].values()))
+            yield self._fault(self.number + 1, f"{name} is at record {beyond}: the end was cut off")
 
     def _fault(self, number: int, problem: str) -> Fault:
         return Fault(self._head.tenant_id, number, problem)

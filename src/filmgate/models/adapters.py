@@ -4,14 +4,17 @@ A request names adapters in `lora` (`lightning`, `style:0.8`, `lightning,style:0
 (`wan2.1-14b+lightning`). The operator's file `models.adapters_file` has one table per adapter.
 """
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from filmgate.errors import SettingsError, UnsupportedValue
 from filmgate.jobs import TenantId
 from filmgate.models.requests import VideoRequest
+from filmgate.models.tables import read_tables, read_text
 
 MAX_ADAPTERS = 4
 MAX_SCALE = 4.0
@@ -22,6 +25,7 @@ _OPTION = "models.adapters_file"
 class AdapterCard:
     """One adapter. `location` is a safetensors file or a folder with one, here, on the hub or in S3.
 
+    `low_noise_location` has the same for the second expert of a model that has two, as Wan 2.2 14B does.
     `steps` and `guidance` are the defaults of requests that use it: few-step adapters need their own. Only
     `tenant` sees it, if one is named.
     """
@@ -29,10 +33,18 @@ class AdapterCard:
     name: str
     model: str
     location: str
-    scale: float = 1.0
-    steps: int | None = None
-    guidance: float | None = None
+    scale: Annotated[float, Field(ge=-MAX_SCALE, le=MAX_SCALE)] = 1.0
+    steps: Annotated[int, Field(ge=1)] | None = None
+    guidance: Annotated[float, Field(ge=0)] | None = None
     tenant: str | None = None
+    low_noise_location: str | None = None
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """One location for each expert that the adapter changes."""
+        return (
+            (self.location,) if self.low_noise_location is None else (self.location, self.low_noise_location)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class AdapterRegistry:
         self._cards = dict(cards or {})
 
     def visible(self, tenant_id: TenantId) -> tuple[AdapterCard, ...]:
-        """The adapters that a tenant can use: those of everybody, and its own."""
+        """The adapters that a tenant can use: shared adapters and its own."""
         return tuple(card for card in self._cards.values() if card.tenant in (None, tenant_id))
 
     def find(self, name: str) -> AdapterCard:
@@ -59,10 +71,13 @@ class AdapterRegistry:
             raise UnsupportedValue(f"no adapter is named {name[:60]!r}", option="lora")
         return self._cards[name]
 
-    def resolve(self, request: VideoRequest, tenant_id: TenantId) -> VideoRequest:
-        """The request with its adapters checked and in `lora` alone, and with their steps and guidance.
+    def resolve(
+        self, request: VideoRequest, tenant_id: TenantId, name_model: Callable[[str], str] = str
+    ) -> VideoRequest:
+        """The request with its adapters checked and only in `lora`, and with their steps and guidance.
 
-        Raises UnsupportedValue; an adapter of another tenant is answered like one that does not exist.
+        `name_model` returns the name of a model from an alias or another spelling. Raises UnsupportedValue,
+        for an adapter of another tenant as for one that does not exist.
         """
         base, _, named = (request.model or "").partition("+")
         texts = [text for text in (named.replace("+", ","), request.lora or "") if text]
@@ -74,7 +89,7 @@ class AdapterRegistry:
             hint = f"available adapters: {', '.join(sorted(known))}" if known else "there are none"
             raise UnsupportedValue(f"no adapter is named {unknown[0][:60]!r}; {hint}", option="lora")
         cards = [known[each.name] for each in chosen]
-        model = base or request.model or cards[0].model
+        model = name_model(base) if base else cards[0].model
         if other := next((card for card in cards if card.model != model), None):
             raise UnsupportedValue(
                 f"the adapter {other.name} belongs to {other.model}, not to {model}", option="lora"
@@ -101,7 +116,9 @@ def parse_adapters(text: str) -> tuple[ChosenAdapter, ...]:
         except ValueError as exc:
             raise UnsupportedValue(f"{scale[:20]!r} is not the scale of an adapter", option="lora") from exc
         if value is not None and not -MAX_SCALE <= value <= MAX_SCALE:
-            raise UnsupportedValue(f"the scale of {name[:60]} must be at most {MAX_SCALE:g}", option="lora")
+            raise UnsupportedValue(
+                f"the scale of {name[:60]} must be between {-MAX_SCALE:g} and {MAX_SCALE:g}", option="lora"
+            )
         chosen.append(ChosenAdapter(name, value))
     if len(chosen) > MAX_ADAPTERS or len({each.name for each in chosen}) < len(chosen):
         raise UnsupportedValue(f"name at most {MAX_ADAPTERS} adapters, each once", option="lora")
@@ -112,20 +129,7 @@ def open_adapters(file: str) -> AdapterRegistry:
     """The adapters in the operator's file. Raises SettingsError that names the adapter and the field."""
     if not file:
         return AdapterRegistry()
-    try:
-        tables = tomllib.loads(Path(file).expanduser().read_text())
-    except (OSError, tomllib.TOMLDecodeError) as exc:
-        raise SettingsError(f"{file} cannot be read: {exc}", option=_OPTION) from exc
-    return AdapterRegistry({name: _read_card(name, table) for name, table in tables.items()})
-
-
-def _read_card(name: str, table: object) -> AdapterCard:
-    known = {field.name for field in fields(AdapterCard)} - {"name"}
-    if not isinstance(table, dict) or not {"model", "location"} <= table.keys() <= known:
-        raise SettingsError(
-            f"the adapter {name} needs model and location, and may have {', '.join(sorted(known))}",
-            option=_OPTION,
-        )
-    if "+" in name or "," in name or ":" in name:
-        raise SettingsError(f"the name {name} must not contain + , or :", option=_OPTION)
-    return AdapterCard(name, **table)
+    cards = read_tables(AdapterCard, read_text(file, _OPTION), file, _OPTION)
+    if wrong := [name for name in cards if re.search("[+,:]", name)]:
+        raise SettingsError(f"{file}: the name {wrong[0]} must not contain + , or :", option=_OPTION)
+    return AdapterRegistry(cards)

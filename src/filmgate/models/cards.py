@@ -1,20 +1,17 @@
 """Model cards: what each model can render, and initial estimates of its speed."""
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
-from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
 from filmgate.catalog.names import canonical_name
-from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError
+from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError, UnsupportedValue
 from filmgate.jobs import VideoSpec
 from filmgate.models.limits import ModelLimits
+from filmgate.models.tables import read_tables, read_text
 
 _OPTION = "admission.models_file"
 
@@ -162,9 +159,20 @@ def _loading(model: str) -> ModelLoading:
 
 
 def parse_aliases(text: str) -> dict[str, str | None]:
-    """The setting `admission.model_aliases`: `NAME` means the default model, `NAME=MODEL` that model."""
-    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
-    return {alias: model or None for alias, _, model in pairs}
+    """The setting `admission.model_aliases`: `NAME` means the default model, `NAME=MODEL` that model.
+
+    Raises SettingsError for an alias without a name, and for aliases that refer to each other in a circle.
+    """
+    pairs = (entry.partition("=") for entry in text.split(",") if entry.strip())
+    aliases = {alias.strip(): model.strip() or None for alias, _, model in pairs}
+    for alias, model in aliases.items():
+        meant, seen = model, {alias}
+        while meant in aliases and meant not in seen:
+            seen.add(meant)
+            meant = aliases[meant]
+        if not alias or meant in seen:
+            raise SettingsError(f"the alias {alias!r} names no model", option="admission.model_aliases")
+    return aliases
 
 
 def open_registry(
@@ -173,31 +181,19 @@ def open_registry(
     read_served: Callable[[], ServedModels] = ServedModels,
     aliases: Mapping[str, str | None] = MappingProxyType({}),
 ) -> ModelRegistry:
-    """The cards in the package, those of the operator's file over them, and those live workers announce."""
+    """The built-in cards, overridden by the operator's file, and the cards that live workers announce."""
     cards = read_cards(files("filmgate.models").joinpath("cards.toml").read_text(), "cards.toml")
     if extra_file:
-        try:
-            cards |= read_cards(Path(extra_file).read_text(), extra_file)
-        except (OSError, UnicodeDecodeError) as exc:
-            raise SettingsError(f"{extra_file} cannot be read: {exc}", option=_OPTION) from exc
+        cards |= read_cards(read_text(extra_file, _OPTION), extra_file)
     return ModelRegistry(cards.values(), default, read_served, aliases)
-
-
-_CARDS = TypeAdapter(dict[str, ModelCard], config=ConfigDict(extra="forbid"))
 
 
 def read_cards(text: str, source: str) -> dict[str, ModelCard]:
     """The cards of a TOML document. Raises SettingsError naming the key that is wrong."""
-    try:
-        tree = tomllib.loads(text)
-        return _CARDS.validate_python({name: _named(name, card) for name, card in tree.items()})
-    except tomllib.TOMLDecodeError as exc:
-        raise SettingsError(f"{source}: {exc}", option=_OPTION) from exc
-    except ValidationError as exc:
-        first = exc.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{source}: {key}: {first['msg']}", option=_OPTION) from exc
-
-
-def _named(name: str, card: object) -> object:
-    return {**card, "name": name} if isinstance(card, Mapping) else card
+    cards = read_tables(ModelCard, text, source, _OPTION)
+    for name, card in cards.items():
+        try:
+            card.limits.check_defaults()
+        except UnsupportedValue as exc:
+            raise SettingsError(f"{source}: {name}.limits.{exc.option}: {exc}", option=_OPTION) from exc
+    return cards

@@ -20,5 +20,5 @@ def check_request(
 ) -> VideoSpec:
     """The spec of a request, under the same limits as in the API. Raises UsageError."""
     check_pixel_format(request.pixel_format, codec)
-    sizes = parse_sizes(settings.scaled_sizes)
+    sizes = parse_sizes(settings.scaled_sizes, "admission.scaled_sizes")
     return to_spec(request, model, limits, settings.prompt_max_chars, sizes, settings.default_quality)

@@ -1,10 +1,13 @@
-"""What a model can render: one type, filled from a card, a loaded pipeline or a provider's answer."""
+"""What a model can render: one type, filled from a card or a loaded pipeline.
+
+A provider's model lists sizes and lengths instead: `providers/base.py`.
+"""
 
 from dataclasses import dataclass
 from math import isnan
 from typing import Generic, TypeVar
 
-from filmgate.errors import UnsupportedValue, UnsupportedVerb
+from filmgate.errors import UnsupportedOperation, UnsupportedValue
 from filmgate.jobs import Size, SourceKind, VideoSpec
 from filmgate.models.quality import FULL
 
@@ -43,21 +46,29 @@ class Range(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Both sides are multiples of `multiple` within [min_side, max_side]; their product is bounded too."""
+    """Both sides are multiples of `multiple` within [min_side, max_side]; their product is bounded too.
+
+    `is_fixed`: only the default is allowed.
+    """
 
     default: Size
     multiple: int
     min_side: int
     max_side: int
     max_pixels: int
+    is_fixed: bool = False
 
     def allows(self, size: Size) -> bool:
+        if self.is_fixed:
+            return size == self.default
         return size.pixels <= self.max_pixels and all(
             side % self.multiple == 0 and self.min_side <= side <= self.max_side for side in size
         )
 
     def nearest(self, size: Size) -> Size:
         """The allowed size closest to this one. Its shape is kept as far as the limits permit."""
+        if self.is_fixed:
+            return self.default
         width, height = (max(side, 1) for side in size)
         shrink = min(1.0, self.max_side / max(width, height), (self.max_pixels / (width * height)) ** 0.5)
         near = Size(self._snap(width * shrink), self._snap(height * shrink))
@@ -72,6 +83,8 @@ class SizeLimits:
             return self.default
         if self.allows(size):
             return size
+        if self.is_fixed:
+            raise UnsupportedValue(f"{model} renders {self.default} only", option="size")
         raise UnsupportedValue(
             f"{model} cannot render {size}; the nearest size is {self.nearest(size)} (width and height are "
             f"multiples of {self.multiple} from {self.min_side} to {self.max_side}, "
@@ -151,6 +164,22 @@ class ModelLimits:
     needs_image: bool = False
     quality: tuple[str, ...] = (FULL,)
 
+    def check_defaults(self) -> None:
+        """Raises UnsupportedValue or TypeError for a default that a request could not name."""
+        size, frames, fps, steps = (
+            self.size.default,
+            self.frames.default,
+            self.fps.default,
+            self.steps.default,
+        )
+        if not all(isinstance(value, int) for value in (*size, frames, fps, steps)):
+            raise TypeError("width, height, frames, fps and steps must be whole numbers")
+        self.size.check("the model", size)
+        self.frames.check("the model", None, frames, fps)
+        self.fps.check("fps", fps)
+        self.steps.check("steps", steps)
+        self.guidance.check("guidance", self.guidance.default)
+
     def check(self, spec: VideoSpec) -> None:
         """Raises UsageError subclasses when this model cannot render a spec made from another card."""
         self.check_source(spec.model, spec.source.kind if spec.source is not None else None)
@@ -170,11 +199,11 @@ class ModelLimits:
         return level
 
     def check_source(self, model: str, kind: SourceKind | None) -> None:
-        """Raises UnsupportedVerb when the model cannot start from this, or cannot start without an image."""
+        """Raises UnsupportedOperation if the model cannot start from this, or needs an image."""
         if kind is None and self.needs_image:
-            raise UnsupportedVerb(
+            raise UnsupportedOperation(
                 f"{model} turns an image into a video; send an image", option="input_reference"
             )
         if kind is not None and kind not in self.sources:
             verb, option = _VERBS[kind]
-            raise UnsupportedVerb(f"{model} cannot {verb}", option=option)
+            raise UnsupportedOperation(f"{model} cannot {verb}", option=option)

@@ -24,8 +24,8 @@ class QualityLevel:
     """One level.
 
     The first and the last steps are computed: the picture forms in the first, and the last are the longest.
-    Of those between, one in `interval` is. In the second half of a clip, where guidance hardly changes, one
-    in `guidance_interval` of the computed steps computes the pass without the prompt too.
+    Of the steps between, one in `interval` is computed. In the second half of a clip, where guidance hardly
+    changes, one in `guidance_interval` of the computed steps also computes the pass without the prompt.
     """
 
     name: str

@@ -3,6 +3,7 @@
 import secrets
 import unicodedata
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Protocol
 
 from filmgate.errors import InvalidField, SettingsError, UnsupportedValue
@@ -78,10 +79,10 @@ def to_spec(
     model: str,
     limits: ModelLimits,
     max_prompt_chars: int,
-    scaled_sizes: frozenset[Size] = frozenset(),
+    scaled_sizes: tuple[Size, ...] = (),
     default_quality: str = FULL,
 ) -> VideoSpec:
-    """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedVerb.
+    """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedOperation.
 
     A size in `scaled_sizes` that the model cannot render is rendered at the nearest size and scaled. A
     `default_quality` that the model does not have is `full`.
@@ -119,14 +120,15 @@ def to_spec(
     )
 
 
-def parse_sizes(text: str) -> frozenset[Size]:
-    """The setting `admission.scaled_sizes`. Raises SettingsError: encoders need even sides."""
+@cache
+def parse_sizes(text: str, option: str) -> tuple[Size, ...]:
+    """`1280x720,720x1280` as sizes. Raises SettingsError that names the setting: encoders need even sides."""
     try:
-        sizes = frozenset(Size.parse(size.strip()) for size in text.split(",") if size.strip())
+        sizes = tuple(Size.parse(size.strip()) for size in text.split(",") if size.strip())
     except InvalidField as exc:
-        raise SettingsError(str(exc), option="admission.scaled_sizes") from exc
+        raise SettingsError(str(exc), option=option) from exc
     if odd := [size for size in sizes if size.width % 2 or size.height % 2 or not size.pixels]:
-        raise SettingsError(f"width and height of {odd[0]} must be even", option="admission.scaled_sizes")
+        raise SettingsError(f"width and height of {odd[0]} must be even", option=option)
     return sizes
 
 

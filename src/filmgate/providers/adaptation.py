@@ -104,6 +104,9 @@ def find_obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy)
             f"{model.model} does not write {spec.pixel_format}",
         ),
         (not _takes_source(spec, rendition), f"{model.model} does not support this job's source"),
+        (spec.lora is not None, f"{model.model} does not support adapters (LoRA)"),
+        # A newer version accepted them: this one cannot tell what the clip would lack without them.
+        (bool(spec.extra), f"this version of filmgate does not support {', '.join(sorted(spec.extra))}"),
     )
     return [message for is_obstacle, message in checks if is_obstacle]
 

@@ -1,4 +1,4 @@
-"""The Provider port: a managed video API that renders jobs which our own GPUs would finish too late.
+"""The Provider port: a managed video API that renders jobs that local GPUs would finish too late.
 
 The state of a provider job is in the `invocations` table, not in the provider object: the next process that
 leases the job resumes it. All methods block.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from filmgate.jobs import InvocationId, JobId, ManagedPolicy, Size, VideoSpec
+from filmgate.jobs import InvocationId, ManagedPolicy, Size, VideoSpec
 from filmgate.models.limits import Range, SizeLimits
 from filmgate.models.quality import FULL
 
@@ -51,12 +51,17 @@ class Rendition:
     usd: float
     may_resize: bool = False  # the tenant allows the first frame to be resized
 
+    @property
+    def expected_seconds(self) -> float:
+        """From start to finished clip, in proportion to the length of the clip."""
+        lengths = self.model.seconds
+        return self.model.expected_seconds * max(self.spec.seconds / min(lengths) if lengths else 1.0, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderTask:
     """One job for a provider. Repeated starts with the same `token` create one job at the provider."""
 
-    job_id: JobId
     token: str
     rendition: Rendition
     read_source: Callable[[], Iterator[bytes]] | None = None

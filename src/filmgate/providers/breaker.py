@@ -8,10 +8,10 @@ from typing import TypeVar
 import sqlalchemy as sa
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import breakers
+from filmgate.database.upserts import insert_into
 from filmgate.errors import QueueUnavailable
 from filmgate.providers.circuit import BreakerHealth, Chance, Circuit, Outcome, Permit, Phase
 from filmgate.settings import RoutingSettings
@@ -88,9 +88,8 @@ class Breaker:
 
     def _create_row(self, connection: sa.Connection) -> None:
         """Another process may create the row at the same time."""
-        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
         row = {"provider": self._provider} | asdict(Circuit())
-        connection.execute(insert(breakers).values(row).on_conflict_do_nothing())
+        connection.execute(insert_into(connection, breakers).values(row).on_conflict_do_nothing())
 
 
 class BreakerCollector(Collector):

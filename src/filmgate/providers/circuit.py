@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
+from filmgate.errors import ProviderRefused, ProviderUnusable
 from filmgate.settings import RoutingSettings
 
 Chance = Callable[[], float]
@@ -34,9 +34,7 @@ class Signal(StrEnum):
     """The result of a call to the provider."""
 
     ANSWERED = "answered"  # success, or a permanent rejection: the provider works
-    THROTTLED = "throttled"  # a rate limit or a quota
-    FAILED = "failed"  # 5xx, a broken connection
-    TIMED_OUT = "timed_out"
+    FAILED = "failed"  # a rate limit, a timeout, 5xx, a broken connection
     UNUSABLE = "unusable"  # no permission, no such model: a retry cannot help soon
 
 
@@ -53,14 +51,8 @@ class Outcome:
         match error:
             case None | ProviderRefused():
                 return cls(Signal.ANSWERED, seconds)
-            case ProviderThrottled():
-                return cls(Signal.THROTTLED, seconds)
             case ProviderUnusable():
                 return cls(Signal.UNUSABLE, seconds)
-            case TimeoutError():
-                return cls(Signal.TIMED_OUT, seconds)
-            case ProviderError() if isinstance(error.__cause__, TimeoutError):
-                return cls(Signal.TIMED_OUT, seconds)
             case _:
                 return cls(Signal.FAILED, seconds)
 
@@ -128,7 +120,7 @@ class Circuit:
         return replace(self, retry_tokens=tokens), Permit()
 
     def release(self, permit: Permit, now: float) -> "Circuit":
-        """Return an unused permit: another call may probe at once."""
+        """Return an unused permit: another call may probe immediately."""
         if self.phase is Phase.HALF_OPEN and permit.probe == self.probe:
             return replace(self, phase=Phase.OPEN, retry_at=now)
         return self

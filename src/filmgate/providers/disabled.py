@@ -1,4 +1,4 @@
-"""No provider: every call fails, so all jobs stay on our GPUs."""
+"""No provider: every call fails, so all jobs stay on local GPUs."""
 
 from collections.abc import Iterator
 

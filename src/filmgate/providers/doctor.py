@@ -14,7 +14,7 @@ Check = tuple[str, Callable[[], str], str]
 def examine_provider(settings: ProviderSettings) -> Iterator[Finding]:
     """One finding per requirement for jobs at the provider."""
     if settings.kind == "disabled":
-        yield Finding("provider", Verdict.OK, "disabled: our own GPUs render every job")
+        yield Finding("provider", Verdict.OK, "disabled: your GPUs render every job")
         return
     try:
         provider = open_provider(settings)

@@ -1,6 +1,6 @@
 """Calls to an OpenAI-compatible video API.
 
-Errors are reported by status and error code alone: the API's messages may quote the request.
+Errors are reported by status and error code only: the API's messages may quote the request.
 """
 
 import json
@@ -33,7 +33,7 @@ class Reply:
 
 
 class NotFound(ProviderRefused):
-    """The API does not know the job or the method."""
+    """The API has no such job or method."""
 
 
 class Endpoint:
@@ -79,7 +79,7 @@ class Endpoint:
                     raise _to_error(answer)
                 yield answer
         except httpx.TimeoutException as exc:
-            raise ProviderError(f"the provider timed out ({type(exc).__name__})") from TimeoutError()
+            raise ProviderError(f"the provider timed out ({type(exc).__name__})") from exc
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise ProviderError(f"the provider is unreachable ({type(exc).__name__})") from exc
 
@@ -116,7 +116,7 @@ def _to_error(answer: httpx.Response) -> ProviderError:
                 retry_after_seconds=float(after) if after.isdecimal() else None,
             )
         case 408 | 409 | 425:
-            return ProviderError(f"the provider asks for a retry: {status}")
+            return ProviderError(f"the provider requests a retry: {status}")
         case code if code >= 500:
             return ProviderError(f"the provider failed: {status}")
         case _:

@@ -11,6 +11,7 @@ from filmgate.errors import InvalidField, ProviderError, ProviderUnusable, Setti
 from filmgate.jobs import InvocationId, ManagedPolicy, Size, VideoSpec
 from filmgate.models.limits import Range, SizeLimits
 from filmgate.models.quality import FULL
+from filmgate.models.requests import parse_sizes
 from filmgate.providers.adaptation import adapt
 from filmgate.providers.base import Invocation, InvocationState, ProviderModel, ProviderTask, Rendition
 from filmgate.providers.endpoint import Endpoint, NotFound
@@ -100,7 +101,7 @@ class HttpProvider:
             provider=self.name,
             model=_text(listed, "id"),
             region=settings.region or None,
-            sizes=parse_sizes(settings.sizes),
+            sizes=parse_sizes(settings.sizes, "provider.sizes"),
             seconds=parse_seconds(settings.seconds),
             fps=None,
             usd_per_second=settings.usd_per_second,
@@ -109,16 +110,13 @@ class HttpProvider:
             takes_image=True,
             max_concurrent=settings.max_jobs,
         )
-        limits = listed.get("limits")
-        if limits is None:
-            return model
-        levels = tuple(_text(level, "name") for level in listed.get("quality_levels", ()))
-        return replace(_with_limits(model, limits), quality=levels or (FULL,))
+        return model if listed.get("limits") is None else _with_limits(model, listed)
 
 
-def _with_limits(model: ProviderModel, limits: Mapping[str, Any]) -> ProviderModel:
+def _with_limits(model: ProviderModel, listed: Mapping[str, Any]) -> ProviderModel:
     """The model with the limits that Filmgate lists; the OpenAI API has none."""
     try:
+        limits = listed["limits"]
         size, seconds = limits["size"], limits["seconds"]
         size_limits = SizeLimits(
             default=Size.parse(size["default"]),
@@ -126,9 +124,11 @@ def _with_limits(model: ProviderModel, limits: Mapping[str, Any]) -> ProviderMod
             min_side=int(size["min_side"]),
             max_side=int(size["max_side"]),
             max_pixels=int(size["max_pixels"]),
+            is_fixed=bool(size.get("is_fixed", False)),
         )
         lengths = Range(float(seconds["default"]), float(seconds["min"]), float(seconds["max"]))
         takes_image = "image" in limits["sources"]
+        levels = tuple(str(level["name"]) for level in listed.get("quality_levels") or ())
     except (KeyError, TypeError, ValueError, InvalidField) as exc:
         raise ProviderError("the limits of the provider's models cannot be parsed") from exc
     return replace(
@@ -138,6 +138,7 @@ def _with_limits(model: ProviderModel, limits: Mapping[str, Any]) -> ProviderMod
         takes_image=takes_image,
         takes_options=True,
         takes_seed=True,
+        quality=levels or (FULL,),
     )
 
 
@@ -146,23 +147,12 @@ def open_http(settings: ProviderSettings) -> HttpProvider:
     url = urlsplit(settings.url)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise SettingsError("expected http(s)://HOST/v1", option="provider.url")
-    parse_sizes(settings.sizes)
+    parse_sizes(settings.sizes, "provider.sizes")
     parse_seconds(settings.seconds)
     endpoint = Endpoint(
         settings.url.rstrip("/"), _read_key(settings), settings.timeout_seconds, settings.threads
     )
     return HttpProvider(endpoint, settings)
-
-
-def parse_sizes(text: str) -> tuple[Size, ...]:
-    """`1280x720,720x1280` as sizes. Raises SettingsError."""
-    try:
-        sizes = tuple(Size.parse(size.strip()) for size in text.split(",") if size.strip())
-    except InvalidField as exc:
-        raise SettingsError("expected WIDTHxHEIGHT,WIDTHxHEIGHT", option="provider.sizes") from exc
-    if not all(size.pixels for size in sizes):
-        raise SettingsError("expected WIDTHxHEIGHT,WIDTHxHEIGHT", option="provider.sizes")
-    return sizes
 
 
 def parse_seconds(text: str) -> tuple[float, ...]:

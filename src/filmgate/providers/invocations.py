@@ -1,20 +1,16 @@
-"""Records of provider jobs, so that the next worker that leases a job resumes it instead of paying again.
-
-The token is the job's id: repeated starts with the same token are one job at the provider.
-"""
+"""Records of provider jobs, so that the next worker that leases a job resumes it instead of paying again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import invocations, jobs, removed_invocations
-from filmgate.errors import LeaseLost
+from filmgate.database.upserts import insert_into
 from filmgate.jobs import InvocationId, JobId, Lease, Routing
-from filmgate.scheduling.rows import Row, from_routing
+from filmgate.scheduling.rows import Row, from_routing, lease_lost
 
 _MAX_ORPHANS = 50  # of one sweep
 
@@ -33,9 +29,8 @@ class InvocationRecord:
 
     job_id: JobId
     provider: str
-    token: str
     state: RecordState
-    started_at: float
+    started_at: float = 0.0  # not known of a job that was deleted
     invocation_id: InvocationId | None = None
     is_removed: bool = False  # the job was deleted
 
@@ -52,7 +47,8 @@ _FIND = _RECORDS.where(invocations.c.job_seq == sa.bindparam("the_seq"))
 _FIND_JOB = _RECORDS.where(jobs.c.id == sa.bindparam("the_id"))
 _ORPHANS = (
     _RECORDS.where(invocations.c.provider == sa.bindparam("the_provider"))
-    .where(invocations.c.invocation.is_not(None), invocations.c.state != RecordState.CLOSED)
+    # A literal, as in ix_invocations_open, which a bound value would not use.
+    .where(sa.text("invocations.state <> 'closed'"), invocations.c.invocation.is_not(None))
     .where(jobs.c.state.in_(["completed", "failed"]))
     .where(invocations.c.updated_at < sa.bindparam("before"))
     .order_by(invocations.c.updated_at)
@@ -84,13 +80,11 @@ class SqlInvocations:
             first = {
                 "job_seq": seq,
                 "provider": provider,
-                "token": lease.job.id,
                 "state": RecordState.OPEN,
                 "started_at": now,
                 "updated_at": now,
             }
-            insert = (sqlite.insert if self._database.is_sqlite else postgresql.insert)(invocations)
-            insert = insert.values(first)
+            insert = insert_into(connection, invocations).values(first)
             again = insert.on_conflict_do_update(
                 index_elements=["job_seq"],
                 set_={"provider": insert.excluded.provider, "updated_at": now},
@@ -131,14 +125,14 @@ class SqlInvocations:
             connection.execute(sa.update(invocations).where(own).values(values))
 
     def set_state(self, job_id: JobId, state: RecordState) -> None:
-        """Set the state of an ended job's record. Does nothing when the job was removed."""
+        """Set the state of a finished job's record. Does nothing when the job was removed."""
         with self._database.write() as connection:
             values = {"state": state, "updated_at": self._database.now(connection)}
             own = sa.update(invocations).where(invocations.c.job_seq == _SEQ)
             connection.execute(own.values(values), {"the_id": job_id})
 
     def orphans(self, provider: str, *, idle_seconds: float) -> Sequence[InvocationRecord]:
-        """Records of ended and removed jobs whose provider may hold data, if unchanged for `idle_seconds`."""
+        """Records of finished or removed jobs whose provider may hold data, unchanged for `idle_seconds`."""
         with self._database.read() as connection:
             before = self._database.now(connection) - idle_seconds
             terms = {"the_provider": provider, "before": before, "limit": _MAX_ORPHANS}
@@ -169,7 +163,7 @@ class SqlInvocations:
         held = {"the_id": lease.job.id, "the_fence": lease.fence}
         seq: int | None = connection.execute(_HELD, held).scalar_one_or_none()
         if seq is None:
-            raise LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} has ended")
+            raise lease_lost(lease)
         return seq
 
 
@@ -177,7 +171,6 @@ def _to_record(row: Row) -> InvocationRecord:
     return InvocationRecord(
         job_id=JobId(row["id"]),
         provider=row["provider"],
-        token=row["token"],
         state=RecordState(row["state"]),
         started_at=row["started_at"],
         invocation_id=InvocationId(row["invocation"]) if row["invocation"] else None,
@@ -188,9 +181,7 @@ def _to_removed(row: Row) -> InvocationRecord:
     return InvocationRecord(
         job_id=JobId(row["job_id"]),
         provider=row["provider"],
-        token=row["job_id"],
         state=RecordState.OPEN,
-        started_at=row["started_at"],
         invocation_id=InvocationId(row["invocation"]),
         is_removed=True,
     )

@@ -20,8 +20,6 @@ _MAX_CACHED = 4096
 _ANY_CHANGE = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 _NOT_LISTED: Obstacle = (RouteReason.PROVIDER_UNHEALTHY, "the provider's models are not known yet")
 
-Shape = tuple[object, ...]
-
 
 class ProviderQuotes:
     """The ManagedRoute of one provider. Only `refresh` calls the provider."""
@@ -34,7 +32,7 @@ class ProviderQuotes:
         self._clock = clock
         self._health = BreakerHealth()
         self._listed_at: float | None = None
-        self._cache: dict[Shape, Rendition | Obstacle] = {}
+        self._cache: dict[tuple[VideoSpec, ManagedPolicy], Rendition | Obstacle] = {}
 
     @property
     def health(self) -> ProviderHealth:
@@ -69,7 +67,7 @@ class ProviderQuotes:
         return Quote(
             self._provider.name,
             self.health,
-            seconds=_one_clip_seconds(found) * self._health.pace * (1 + rounds),
+            seconds=found.expected_seconds * self._health.pace * (1 + rounds),
             rounds_before=rounds,
             usd=found.usd,
             model=found.model.model,
@@ -77,19 +75,14 @@ class ProviderQuotes:
         )
 
     def _fit(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
-        kind = spec.source.kind if spec.source is not None else None
-        source = (kind, spec.has_image)
-        shape = (spec.model, spec.clip_size, spec.seconds, spec.fps, len(spec.prompt), source, policy)
-        cache = self._cache
-        if (known := cache.get(shape)) is not None:
+        shape, cache = _to_shape(spec), self._cache
+        if (known := cache.get((shape, policy))) is not None:
             return known
-        # Cached for other jobs of the same shape, so it must not contain this job's text.
-        anonymous = replace(spec, prompt="x" * len(spec.prompt), negative_prompt=None)
         if len(cache) >= _MAX_CACHED:
             cache.clear()
-        found = self._adapt(anonymous, policy)
+        found = self._adapt(shape, policy)
         if isinstance(found, Rendition) or found[0] is not RouteReason.PROVIDER_UNHEALTHY:
-            cache[shape] = found
+            cache[shape, policy] = found
         return found
 
     def _adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
@@ -106,8 +99,14 @@ class ProviderQuotes:
         return RouteReason.POLICY, message
 
 
-def _one_clip_seconds(rendition: Rendition) -> float:
-    """From start to finished clip, in proportion to the length of the clip."""
-    model = rendition.model
-    length = rendition.spec.seconds / min(model.seconds) if model.seconds else 1.0
-    return model.expected_seconds * max(length, 1.0)
+def _to_shape(spec: VideoSpec) -> VideoSpec:
+    """The spec without what only this job has. It is cached, so it must not contain the text of a job."""
+    return replace(
+        spec,
+        prompt="x" * len(spec.prompt),
+        negative_prompt="x" if spec.negative_prompt else None,
+        seed=0 if spec.seed is not None else None,
+        steps=None,
+        guidance=None,
+        source=replace(spec.source, job_id=None, part=None) if spec.source is not None else None,
+    )

@@ -1,4 +1,4 @@
-"""Room 6: encrypted objects and links to them. `base` has the port."""
+"""Package 6 on the request path: encrypted objects and links to them. `base` has the port."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -8,16 +8,20 @@ import hashlib
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Protocol, TypeAlias
 
+from filmgate.errors import ObjectNotFound
 from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
-PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
+PART_PATTERN = re.compile(r"(?=.{1,100}\Z)[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
 LIVE_PREFIX = "live/"
 # An unpublished object older than this belongs to a writer that was killed.
 UNPUBLISHED_SECONDS = 86400.0
 CHECKPOINT_PART = "latents"
 UPLOAD_PART = "source"
+
+_MEDIA_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 
 Chunks: TypeAlias = Generator[bytes, None, None]
 
@@ -35,7 +39,6 @@ class ObjectName:
             TENANT_ID_PATTERN.fullmatch(self.tenant_id)
             and JOB_ID_PATTERN.fullmatch(self.job_id)
             and PART_PATTERN.fullmatch(self.part)
-            and len(self.part) <= 100
         )
         if not is_safe:
             raise ValueError(f"not an object name: {self.tenant_id}/{self.job_id}/{self.part}")
@@ -52,14 +55,6 @@ class StoredObject:
     size_bytes: int
     sha256: str | None = None
     modified_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Space left for new objects. If `is_low`, the service should accept no new jobs."""
-
-    free_bytes: int | None
-    is_low: bool
 
 
 class ObjectStore(Protocol):
@@ -91,8 +86,8 @@ class ObjectStore(Protocol):
     def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Chunks:
         """The plain bytes [start, stop), verified as they are read. Reads only the segments of the range.
 
-        Raises ObjectNotFound at once, before the first byte is read. A reader that stops early must close the
-        chunks, which hold a file or a connection.
+        Raises ObjectNotFound from this call, not from the first chunk. A reader that stops early must close
+        the chunks, which hold a file or a connection.
         """
         ...
 
@@ -101,8 +96,8 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        """Deletes all objects of the job whose part starts with the prefix, also damaged ones. Returns how
-        many. Idempotent.
+        """Deletes all objects of the job whose part starts with the prefix, including damaged objects.
+        Returns how many. Idempotent.
         """
         ...
 
@@ -110,8 +105,10 @@ class ObjectStore(Protocol):
         """The job's published objects, ordered by name. A damaged object is listed with size 0."""
         ...
 
-    def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
-        """All jobs of the tenant that have an object. Retention uses it to find orphans."""
+    def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
+        """All jobs of the tenant that use storage, ordered by id, each with its `parts`. On S3, one listing
+        for all jobs; a job may have no part, but old versions that `delete` deletes.
+        """
         ...
 
     def link(self, name: ObjectName, seconds: float) -> str:
@@ -124,13 +121,22 @@ class ObjectStore(Protocol):
         """The object of an `/objects/` link, by its token. Raises LinkInvalid."""
         ...
 
-    def room(self) -> Room:
-        """The space left, for admission."""
+    def is_nearly_full(self) -> bool:
+        """Whether too little space is left for new jobs."""
         ...
 
     def sweep(self, older_than_seconds: float) -> int:
         """Deletes unpublished objects older than this. Returns how many. Idempotent."""
         ...
+
+
+def exists(store: ObjectStore, name: ObjectName) -> bool:
+    """Whether the object is in the store."""
+    try:
+        store.stat(name)
+    except ObjectNotFound:
+        return False
+    return True
 
 
 def live_part(fence: int, number: int) -> str:
@@ -151,6 +157,11 @@ def clip_part(fence: int) -> str:
 def picture_part(kind: str, fence: int) -> str:
     """The part of an attempt's still (`preview`, `thumbnail`, `spritesheet`), fenced like its clip."""
     return f"{kind}-{fence}.jpg"
+
+
+def media_type_of(part: str) -> str:
+    """The media type of a clip or a still."""
+    return _MEDIA_TYPES.get(PurePosixPath(part).suffix, "application/octet-stream")
 
 
 class Meter:

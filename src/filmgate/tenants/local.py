@@ -22,10 +22,10 @@ def ensure_local_tenant(registry: TenantRegistry, data: Path) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            os.fchmod(file.fileno(), 0o600)  # the file may exist with another mode
             file.write(issued.secret + "\n")
     except OSError as exc:
         raise WriteError(
             f"{path} cannot be written: {exc.strerror}; run `filmgate tenant rotate local`"
         ) from exc
-    path.chmod(0o600)
     return path

@@ -7,17 +7,20 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
-from sqlalchemy.dialects import postgresql, sqlite
 
+from filmgate.audit.chain import append
+from filmgate.audit.records import SYSTEM, Action, Actor, Entry
 from filmgate.database import Database
 from filmgate.database.records import read_record
 from filmgate.database.schema import accounts, api_keys, jobs, tenants
+from filmgate.database.upserts import insert_into
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants.base import KEY_PREFIX, IssuedKey, PartialObjective, Scope, Tenant
+from filmgate.tenants.base import KEY_PREFIX, IssuedKey, PartialObjective, Scope, Tenant, key_id_of
 
 _FIND_KEY = (
     sa.select(tenants, api_keys.c.digest, api_keys.c.expires_at)
@@ -29,14 +32,15 @@ _FIND_KEY = (
 class TenantRegistry:
     """Tenants as rows. An API key is `fg_<id>_<secret>`; only the digest of its secret is stored.
 
-    The secret has 256 random bits, so a plain SHA-256 is sufficient. All methods raise QueueUnavailable
-    (retryable) when the database cannot be reached.
+    The secret has 256 random bits, so a plain SHA-256 is sufficient. Every change appends to the audit log of
+    the tenant, in the same transaction. All methods raise QueueUnavailable (retryable) when the database
+    cannot be reached.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, tenant: Tenant) -> IssuedKey:
+    def add(self, tenant: Tenant, actor: Actor = SYSTEM) -> IssuedKey:
         """Create the tenant and its first key. Raises TenantExists."""
         if not TENANT_ID_PATTERN.fullmatch(tenant.id):
             raise UsageError("a tenant name has a-z, 0-9 and -, at most 63 characters", option="NAME")
@@ -47,20 +51,25 @@ class TenantRegistry:
             except sa_exc.IntegrityError as exc:
                 raise TenantExists(f"tenant {tenant.id} or its certificate already exists") from exc
             _mark_account(connection, tenant)
-            return self._issue(connection, tenant)
+            issued = self._issue(connection, tenant)
+            details = {"issued_key": key_id_of(issued.secret), "values": _values_of(tenant)}
+            self._record(connection, tenant.id, Entry(Action.TENANT_CREATED, None, actor, details=details))
+            return issued
 
     def authenticate(self, secret: str) -> Tenant:
         """The tenant of this API key, compared in constant time. Raises InvalidKey for an unknown key, a
         rotated key and a disabled tenant alike.
         """
-        key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
+        prefix, _, rest = secret.partition("_")
+        key_id, _, token = rest.partition("_")
         with self._database.read() as connection:
             row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
             now = self._database.now(connection)
         # An unknown id is compared too: it must take as long as a wrong secret.
         is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
+        is_right = is_right and prefix == KEY_PREFIX
         if row is None or not is_right or not row["is_enabled"] or _has_expired(row, now):
-            raise _refusal()
+            raise InvalidKey("this API key is not valid, or its tenant is disabled")
         return _to_tenant(row)
 
     def authenticate_certificate(self, subject: str) -> Tenant:
@@ -69,7 +78,7 @@ class TenantRegistry:
             statement = sa.select(tenants).where(tenants.c.certificate == subject)
             row = connection.execute(statement).mappings().one_or_none()
         if row is None or not row["is_enabled"]:
-            raise _refusal()
+            raise InvalidKey("this client certificate belongs to no enabled tenant")
         return _to_tenant(row)
 
     def find(self, tenant_id: TenantId) -> Tenant:
@@ -83,25 +92,30 @@ class TenantRegistry:
             rows = connection.execute(sa.select(tenants).order_by(tenants.c.id)).mappings()
             return [_to_tenant(row) for row in rows]
 
-    def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
-        """Create a key; older ones end after `overlap_seconds` or earlier. Raises TenantNotFound."""
+    def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0, actor: Actor = SYSTEM) -> IssuedKey:
+        """Create a key; older keys expire after `overlap_seconds` or earlier. Raises TenantNotFound."""
         older = api_keys.c.tenant_id == tenant_id
         with self._database.write() as connection:
-            tenant, now = _find(connection, tenant_id), self._database.now(connection)
+            tenant, now = _find_locked(connection, tenant_id), self._database.now(connection)
             ends_at, expires_at = now + overlap_seconds, api_keys.c.expires_at
             is_over = expires_at <= now if overlap_seconds > 0 else sa.true()
             connection.execute(sa.delete(api_keys).where(older, is_over))
             still_valid = sa.or_(expires_at.is_(None), expires_at > ends_at)
             connection.execute(sa.update(api_keys).where(older, still_valid).values(expires_at=ends_at))
-            return self._issue(connection, tenant)
+            issued = self._issue(connection, tenant)
+            details = {"issued_key": key_id_of(issued.secret), "overlap_seconds": overlap_seconds}
+            self._record(connection, tenant_id, Entry(Action.KEY_ROTATED, None, actor, details=details))
+            return issued
 
-    def update(self, tenant_id: TenantId, change: Callable[[Tenant], Tenant]) -> Tenant:
+    def update(
+        self, tenant_id: TenantId, change: Callable[[Tenant], Tenant], actor: Actor = SYSTEM
+    ) -> Tenant:
         """Replace the tenant by `change(tenant)` in one transaction; its id and creation time stay.
 
         Raises TenantNotFound, and TenantExists for a certificate of another tenant.
         """
         with self._database.write() as connection:
-            tenant = _find(connection, tenant_id)
+            tenant = _find_locked(connection, tenant_id)
             changed = replace(change(tenant), id=tenant.id, created_at=tenant.created_at)
             statement = sa.update(tenants).where(tenants.c.id == tenant_id).values(_to_row(changed))
             try:
@@ -109,29 +123,38 @@ class TenantRegistry:
             except sa_exc.IntegrityError as exc:
                 raise TenantExists("another tenant has this certificate", option="certificate") from exc
             _mark_account(connection, changed)
+            before = _values_of(tenant)
+            values = {name: value for name, value in _values_of(changed).items() if value != before[name]}
+            if values:
+                entry = Entry(Action.TENANT_CHANGED, None, actor, details={"values": values})
+                self._record(connection, tenant_id, entry)
             return changed
 
     def check_unused(self, tenant_id: TenantId) -> None:
         """Raises TenantNotFound, and TenantInUse unless the tenant is disabled and has no jobs."""
         with self._database.read() as connection:
-            _check_unused(connection, tenant_id)
+            _check_unused(connection, _find(connection, tenant_id))
 
-    def delete(self, tenant_id: TenantId) -> None:
+    def delete(self, tenant_id: TenantId, actor: Actor = SYSTEM) -> None:
         """Delete an unused tenant and its API keys. Raises what `check_unused` raises."""
         with self._database.write() as connection:
-            _check_unused(connection, tenant_id)
+            _check_unused(connection, _find_locked(connection, tenant_id))
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
+            self._record(connection, tenant_id, Entry(Action.TENANT_DELETED, None, actor))
 
-    def disable(self, tenant_id: TenantId) -> Tenant:
+    def disable(self, tenant_id: TenantId, actor: Actor = SYSTEM) -> Tenant:
         """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
-        return self.update(tenant_id, lambda tenant: replace(tenant, is_enabled=False))
+        return self.update(tenant_id, lambda tenant: replace(tenant, is_enabled=False), actor)
 
     def _issue(self, connection: sa.Connection, tenant: Tenant) -> IssuedKey:
         key_id, token = secrets.token_hex(8), secrets.token_hex(32)
         row = {"id": key_id, "tenant_id": tenant.id, "digest": _digest(token)}
         connection.execute(sa.insert(api_keys).values(row | {"created_at": self._database.now(connection)}))
         return IssuedKey(tenant=tenant, secret=f"{KEY_PREFIX}_{key_id}_{token}")
+
+    def _record(self, connection: sa.Connection, tenant_id: TenantId, entry: Entry) -> None:
+        append(connection, tenant_id, [entry], self._database.now(connection))
 
 
 def _has_expired(row: sa.RowMapping, now: float) -> bool:
@@ -142,24 +165,27 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _refusal() -> InvalidKey:
-    return InvalidKey("this API key is not valid")
+def _find_locked(connection: sa.Connection, tenant_id: TenantId) -> Tenant:
+    """The tenant, whose row no other transaction can change or delete until this one ends."""
+    return _find(connection, tenant_id, sa.select(tenants).with_for_update())
 
 
-def _find(connection: sa.Connection, tenant_id: TenantId) -> Tenant:
-    row = connection.execute(sa.select(tenants).where(tenants.c.id == tenant_id)).mappings().one_or_none()
+def _find(
+    connection: sa.Connection, tenant_id: TenantId, select: sa.Select[Any] = sa.select(tenants)
+) -> Tenant:
+    row = connection.execute(select.where(tenants.c.id == tenant_id)).mappings().one_or_none()
     if row is None:
         raise TenantNotFound(f"no tenant is named {tenant_id}; run `filmgate tenant list`")
     return _to_tenant(row)
 
 
-def _check_unused(connection: sa.Connection, tenant_id: TenantId) -> None:
-    if _find(connection, tenant_id).is_enabled:
-        raise TenantInUse(f"tenant {tenant_id} is enabled; disable it first")
-    counted = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.tenant_id == tenant_id)
+def _check_unused(connection: sa.Connection, tenant: Tenant) -> None:
+    if tenant.is_enabled:
+        raise TenantInUse(f"tenant {tenant.id} is enabled; disable it first")
+    counted = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.tenant_id == tenant.id)
     if count := connection.execute(counted).scalar_one():
         raise TenantInUse(
-            f"tenant {tenant_id} still has {count} videos; delete them, or wait until retention does"
+            f"tenant {tenant.id} still has {count} videos; delete them, or wait until retention does"
         )
 
 
@@ -169,26 +195,31 @@ def _mark_account(connection: sa.Connection, tenant: Tenant) -> None:
         sa.update(accounts).where(accounts.c.tenant_id == tenant.id).values(is_dedicated=tenant.is_dedicated)
     )
     if changed.rowcount == 0 and tenant.is_dedicated:
-        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
         row = {"tenant_id": tenant.id, "weight": tenant.share.weight, "max_running": tenant.share.max_running}
         # A first job may create the account at the same time.
-        statement = insert(accounts).values(row | {"is_dedicated": True})
         flag = {"is_dedicated": True}
+        statement = insert_into(connection, accounts).values(row | flag)
         connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=flag))
 
 
 def _to_row(tenant: Tenant) -> dict[str, object]:
+    row = {"id": tenant.id, "created_at": tenant.created_at} | _values_of(tenant)
     return {
-        "id": tenant.id,
-        "share": json.dumps(asdict(tenant.share)),
-        "scopes": json.dumps(sorted(tenant.scopes)),
+        name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()
+    }
+
+
+def _values_of(tenant: Tenant) -> dict[str, object]:
+    """What can be changed, as JSON values."""
+    return {
+        "share": asdict(tenant.share),
+        "scopes": sorted(tenant.scopes),
         "is_enabled": tenant.is_enabled,
-        "created_at": tenant.created_at,
         "certificate": tenant.certificate,
-        "screening": json.dumps(dict(tenant.screening)),
-        "managed": json.dumps(asdict(tenant.managed)),
+        "screening": dict(tenant.screening),
+        "managed": asdict(tenant.managed),
         "is_dedicated": tenant.is_dedicated,
-        "objective": json.dumps(asdict(tenant.objective)),
+        "objective": asdict(tenant.objective),
     }
 
 

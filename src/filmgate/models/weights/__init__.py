@@ -1,4 +1,4 @@
-"""Beside the path: model weights in S3 or on the hub, versioned and verified, and this node's copies.
+"""Model weights in S3 or on the hub, versioned and verified, and the copies on this node.
 
 location   s3://bucket/models/<name>/v<N>/      manifest   the files of a version with their SHA-256
 remote     one version in S3                    fetch      downloads a version in parallel ranges, resumable

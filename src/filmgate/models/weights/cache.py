@@ -90,7 +90,8 @@ class ModelCache:
         if not damaged or (lock := entry.try_exclusive()) is None:
             return Verification(location.url, damaged, is_withdrawn=False)
         with lock:
-            self._withdraw(entry, manifest, damaged)
+            if entry.is_published:  # another process may have evicted it in between
+                self._withdraw(entry, manifest, damaged)
         return Verification(location.url, damaged, is_withdrawn=True)
 
     def evict(self, location: ModelLocation) -> bool:
@@ -107,11 +108,19 @@ class ModelCache:
     def _fill(self, entry: CacheEntry, report: ReportProgress | None) -> None:
         remote = self._open_remote(entry.location)
         manifest = remote.read_manifest()
-        self._make_room(entry, manifest)
-        log.info("pulling a model", model=entry.location.name, size_bytes=manifest.total_bytes)
-        Fetch(remote, manifest, entry.partial, entry.journal).run(report)
-        entry.publish()
-        entry.mark_used()
+        try:
+            self._make_room(entry, manifest)
+            log.info("pulling a model", model=entry.location.name, size_bytes=manifest.total_bytes)
+            Fetch(remote, manifest, entry.partial, entry.journal).run(report)
+            entry.publish()
+            entry.mark_used()
+        except ConnectionError:
+            raise  # of `report`, which writes to a terminal or a pipe
+        except OSError as exc:
+            raise StoreFull(
+                f"cannot write to the model cache: {exc.strerror}; free space in {self._folder}, or set "
+                "models.cache to another folder"
+            ) from exc
 
     def _make_room(self, entry: CacheEntry, manifest: Manifest) -> None:
         """Evicts unused models, then reserves the space: concurrent pulls cannot overbook the disk."""

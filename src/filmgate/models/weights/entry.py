@@ -79,13 +79,13 @@ class CacheEntry:
 
     def read_manifest(self) -> Manifest | None:
         """The manifest of the reserved or published version; None if there is no entry."""
+        path = self.folder / _ENTRY_FILE
         try:
-            content = json.loads((self.folder / _ENTRY_FILE).read_text())
+            return parse_manifest(json.loads(path.read_text())["manifest"], str(path))
         except FileNotFoundError:
             return None
-        except ValueError as exc:
-            raise ModelError(f"{self.folder / _ENTRY_FILE} is damaged; delete {self.folder}") from exc
-        return parse_manifest(content["manifest"], str(self.folder / _ENTRY_FILE))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise ModelError(f"{path} is damaged; delete {self.folder}") from exc
 
     def reserve(self, manifest: Manifest) -> None:
         """Reserves the space. Deletes what was downloaded for another manifest."""
@@ -102,7 +102,7 @@ class CacheEntry:
         self.journal.unlink()
 
     def delete(self) -> None:
-        """Removes the entry for other processes at once, then from the disk. Needs the exclusive lock."""
+        """Removes the entry for other processes immediately, then from the disk. Needs the exclusive lock."""
         trash = self.cache / f"{_TRASH}{self.name}"
         if trash.exists():
             shutil.rmtree(trash)

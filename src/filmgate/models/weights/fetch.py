@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from filmgate.errors import Cancelled, ModelError, StoreFull, StoreUnavailable
+from filmgate.errors import Cancelled, ModelError, StoreUnavailable
 from filmgate.models.weights.journal import Journal
 from filmgate.models.weights.manifest import FileRecord, Manifest, hash_file
 from filmgate.models.weights.remote import Remote
@@ -52,7 +52,7 @@ class Fetch:
         self._ranges_left: Counter[str] = Counter()
 
     def run(self, report: ReportProgress | None = None) -> None:
-        """Raises StoreUnavailable, StoreFull, or ModelError for files that do not match their digest."""
+        """Raises StoreUnavailable, OSError, or ModelError for files that do not match their digest."""
         for _ in range(_ATTEMPTS_PER_FILE):
             if not (unverified := self._unverified()):
                 return
@@ -112,8 +112,6 @@ class Fetch:
             try:
                 self._copy(wanted)
                 break
-            except StoreFull:
-                raise
             except StoreUnavailable:
                 if attempt == _ATTEMPTS_PER_RANGE or self._stop.wait(_BACKOFF_SECONDS * 2**attempt):
                     raise
@@ -151,10 +149,7 @@ class Fetch:
 
 
 def _write(target: int, data: bytes, position: int) -> int:
-    try:
-        written = 0
-        while written < len(data):
-            written += os.pwrite(target, data[written:], position + written)
-    except OSError as exc:
-        raise StoreFull(f"cannot write to the model cache: {exc.strerror}") from exc
-    return len(data)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(target, data[written:], position + written)
+    return written

@@ -1,14 +1,15 @@
-"""Models of the Hugging Face hub: pulled at one revision, checked, and loaded at that revision from then on.
+"""Hugging Face hub models: pulled at one revision, checked, and loaded at that revision from then on.
 
-The files are in the hub library's own cache, so other programs find them too. Beside them, PIN_FILE records
-the revision, the licence and the SHA-256 of every file. Only `filmgate models pull` changes the revision.
+The files are in the hub library's own cache, so other programs find them too. Next to them, PIN_FILE records
+the revision, the licence and the SHA-256 of every file. Only `filmgate models pull`, or a location with
+another @REVISION, changes the revision.
 """
 
 import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,14 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from filmgate.errors import ModelError, UsageError
 from filmgate.models.weights.cache import Verification
 from filmgate.models.weights.fetch import ReportProgress
-from filmgate.models.weights.manifest import INDEX_FILE, FileRecord, Manifest, hash_file, parse_manifest
+from filmgate.models.weights.manifest import (
+    INDEX_FILE,
+    FileRecord,
+    Manifest,
+    hash_file,
+    is_variant,
+    parse_manifest,
+)
 from filmgate.models.weights.outages import find_outage
 
 if TYPE_CHECKING:
@@ -39,12 +47,13 @@ _CONNECTIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model of the hub on this machine, at its pinned revision."""
+    """A hub model on this machine, at its pinned revision. `requested` is the tag or branch of its pull."""
 
     id: str
     revision: str
     licence: str
     manifest: Manifest
+    requested: str = ""
 
     @property
     def folder(self) -> Path:
@@ -56,18 +65,15 @@ class HubModel:
 
 
 def find_hub_model(text: str) -> HubModel | None:
-    """The pinned model OWNER/NAME, or OWNER/NAME@REVISION if that revision is the pinned one."""
+    """The pinned model OWNER/NAME, or OWNER/NAME@REVISION if that revision is the pinned one.
+
+    A tag or a branch means the revision that it had when it was pulled.
+    """
     hub_id, _, revision = text.partition("@")
-    path = _repository(hub_id) / PIN_FILE
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
+    if (model := _read_pin(hub_id)) is None:
         return None
-    except ValueError as exc:
-        raise ModelError(f"{path} is damaged; run `filmgate models pull {hub_id}`") from exc
-    manifest = parse_manifest(found["manifest"], str(path))
-    model = HubModel(hub_id, found["revision"], found["licence"], manifest)
-    return model if model.revision.startswith(revision) and model.is_whole else None
+    is_pinned = revision == model.requested or model.revision.startswith(revision)
+    return model if is_pinned and model.is_whole else None
 
 
 def list_hub_models() -> list[HubModel]:
@@ -99,7 +105,8 @@ def ensure_hub_adapter(text: str) -> Path:
     found = find_hub_model(repository)
     if found is None or not _adapter_files(found, path):
         kept = () if found is None else tuple(file.path for file in found.manifest.files)
-        found = pull_hub_model(repository, choose=lambda info: _choose_adapter(info, path, kept))
+        pinned = repository if found is None else f"{found.id}@{found.revision}"
+        found = pull_hub_model(pinned, choose=lambda info: _choose_adapter(info, path, kept))
     return found.folder / (path or _adapter_files(found, path)[0])
 
 
@@ -130,12 +137,10 @@ def _choose_adapter(info: "ModelInfo", path: str, kept: tuple[str, ...]) -> dict
 
 def evict_hub_model(hub_id: str) -> bool:
     """Delete the pinned revision and its pin; False if none is pinned. The cache's other revisions stay."""
-    pin = _repository(hub_id) / PIN_FILE
-    if not pin.is_file():
+    if (model := _read_pin(hub_id)) is None:
         return False
-    revision = str(json.loads(pin.read_text())["revision"])
-    pin.unlink()
-    scan_cache_dir(constants.HF_HUB_CACHE).delete_revisions(revision).execute()
+    (_repository(hub_id) / PIN_FILE).unlink()
+    scan_cache_dir(constants.HF_HUB_CACHE).delete_revisions(model.revision).execute()
     return True
 
 
@@ -152,7 +157,7 @@ def pull_hub_model(
     Files that are present are not downloaded again. Raises UsageError, ModelUnavailable or ModelError.
     """
     hub_id, _, revision = text.partition("@")
-    disable_progress_bars()  # stderr is for our own lines
+    disable_progress_bars()  # stderr is for Filmgate's lines
     with _hub_errors(text):
         info = HfApi().model_info(hub_id, revision=revision or None, files_metadata=True)
         sizes = (choose or _wanted_files)(info)
@@ -167,7 +172,11 @@ def pull_hub_model(
         with ThreadPoolExecutor(_CONNECTIONS, "hub") as pool:
             records = list(pool.map(fetch, sizes))
     _compare(records, info)
-    model = HubModel(hub_id, str(info.sha), str(licence), Manifest(tuple(records)))
+    before = None
+    with suppress(ModelError):  # a damaged pin is replaced
+        before = find_hub_model(f"{hub_id}@{info.sha}")
+    requested = before.requested if before is not None and revision in ("", info.sha) else revision
+    model = HubModel(hub_id, str(info.sha), str(licence), Manifest(tuple(records)), requested)
     _write_pin(model)
     return model
 
@@ -206,8 +215,7 @@ def _is_wanted(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if not folder:
         return name.endswith(".json")  # the index, and filmgate.json with the limits of the model
-    is_variant = ".fp16." in name or ".bf16." in name or "non_ema" in name
-    return name.endswith(_SUFFIXES) and not is_variant
+    return name.endswith(_SUFFIXES) and not is_variant(name)
 
 
 def _fetch(hub_id: str, revision: str, progress: "_Progress", path: str) -> FileRecord:
@@ -226,11 +234,24 @@ def _compare(records: list[FileRecord], info: "ModelInfo") -> None:
         raise ModelError(f"{info.id}: {', '.join(damaged)} arrived damaged; run the same command again")
 
 
+def _read_pin(hub_id: str) -> HubModel | None:
+    """The model as it was pinned; None without a pin. Raises ModelError for a damaged one."""
+    path = _repository(hub_id) / PIN_FILE
+    try:
+        pin = json.loads(path.read_text())
+        manifest = parse_manifest(pin["manifest"], str(path))
+        return HubModel(hub_id, pin["revision"], pin["licence"], manifest, pin.get("requested", ""))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ModelError(f"{path} is damaged; run `filmgate models pull {hub_id}`") from exc
+
+
 def _write_pin(model: HubModel) -> None:
-    pin = {"revision": model.revision, "licence": model.licence, "manifest": model.manifest.as_dict()}
+    pin = {"revision": model.revision, "requested": model.requested, "licence": model.licence}
     path = _repository(model.id) / PIN_FILE
     staged = path.with_suffix(".new")
-    staged.write_text(json.dumps(pin))
+    staged.write_text(json.dumps(pin | {"manifest": model.manifest.as_dict()}))
     staged.rename(path)
 
 

@@ -36,13 +36,13 @@ def is_remote(model: str) -> bool:
     return model.startswith(_SCHEME)
 
 
-def parse_location(text: str) -> ModelLocation:
-    """Raises UsageError for anything but s3://BUCKET/.../NAME/vN."""
+def parse_location(text: str, option: str = "--model") -> ModelLocation:
+    """Raises UsageError that names `option` for anything but s3://BUCKET/.../NAME/vN."""
     match = _URL.fullmatch(text)
     if match is None or ".." in text:
         raise UsageError(
             f"expected s3://BUCKET/models/NAME/vN/ with a bucket of 3 to 63 characters and a version such as "
             f"v1, got {text!r}",
-            option="--model",
+            option=option,
         )
     return ModelLocation(match["bucket"], match["prefix"], match["name"], int(match["version"]))

@@ -15,6 +15,7 @@ INDEX_FILE = "model_index.json"
 _FORMAT = 1
 _HASH_THREADS = 4
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_VARIANT = re.compile(r"\.(fp8|fp16|bf16|fp32)[.-]|non_ema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,11 @@ def _is_listed(path: Path, folder: Path) -> bool:
     inside = path.relative_to(folder)
     is_hidden = any(part.startswith(".") for part in inside.parts)
     return path.is_file() and not is_hidden and inside.as_posix() != MANIFEST_FILE
+
+
+def is_variant(name: str) -> bool:
+    """Whether diffusers loads the file only if asked for a variant, as `model.fp16.safetensors`."""
+    return _VARIANT.search(name) is not None
 
 
 def hash_file(path: Path) -> str:

@@ -20,7 +20,7 @@ def find_outage(error: BaseException, model: str) -> ModelUnavailable | None:
     """
     if (outage := _name_outage(error)) is None:
         return None
-    # A machine may also be offline for good.
+    # A machine may also be offline permanently.
     return ModelUnavailable(
         f"{outage} from the model hub for {model}; try again later, or without internet access name a folder "
         "with the model: --model FOLDER"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import TypeVar
 
 from filmgate.errors import ProviderError, ProviderRefused
 from filmgate.jobs import Clip, InvocationId, Lease, StageSeconds, StillKind
@@ -11,8 +12,10 @@ from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.scheduling.base import AttemptResult
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject, clip_part, picture_part
 from filmgate.telemetry.logs import Log
-from filmgate.worker.attempt import retry_store
+from filmgate.worker.attempt import STORE_OUTAGES
+from filmgate.worker.retries import retry
 
+_T = TypeVar("_T")
 log = Log("worker")
 
 # Limits of a download, so that it neither fills the disk nor occupies a thread forever.
@@ -31,9 +34,8 @@ class ClipDownloader:
     def download(self, lease: Lease, invocation_id: InvocationId, check: Callable[[], None]) -> AttemptResult:
         """Store the clip and its stills under the fence of this lease. `check` raises to stop."""
         began = time.monotonic()
-        seconds = self._retry_seconds
-        stored = retry_store(lambda: self._store_clip(lease, invocation_id, check), check, log, seconds)
-        pictures = retry_store(lambda: self._store_stills(lease, stored), check, log, seconds)
+        stored = self._retry(lambda: self._store_clip(lease, invocation_id, check), check)
+        pictures = self._retry(lambda: self._store_stills(lease, stored), check)
         clip = Clip(
             part=stored.name.part,
             size_bytes=stored.size_bytes,
@@ -41,8 +43,12 @@ class ClipDownloader:
             thumbnail=pictures.get(StillKind.THUMBNAIL),
             spritesheet=pictures.get(StillKind.SPRITESHEET),
         )
-        # Our GPUs did no work; the price is in the job's routing.
+        # The local GPUs did no work; the price is in the job's routing.
         return AttemptResult(clip, StageSeconds(upload=time.monotonic() - began))
+
+    def _retry(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
+        ends_at = time.monotonic() + self._retry_seconds
+        return retry(action, STORE_OUTAGES, log, ends_at=lambda: ends_at, check=check)
 
     def _store_clip(
         self, lease: Lease, invocation_id: InvocationId, check: Callable[[], None]

@@ -2,11 +2,15 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
+from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled, QueueUnavailable
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Permit, Phase
+from filmgate.telemetry.logs import Log
+
+log = Log("breaker")
 
 _T = TypeVar("_T")
 # Successful polls are recorded at most this often: hundreds of waiting jobs report the same.
@@ -38,11 +42,11 @@ class GuardedProvider:
         except BaseException as exc:
             # ProviderCannot is a local check that failed: the provider was not called.
             if isinstance(exc, ProviderError) and not isinstance(exc, ProviderCannot):
-                self._breaker.record(Outcome.of(exc, self._clock() - began), permit)
+                self._record(exc, began, permit)
             else:
-                self._breaker.release(permit)
+                _write(partial(self._breaker.release, permit))
             raise
-        self._breaker.record(Outcome.of(None, self._clock() - began), permit)
+        self._record(None, began, permit)
         return answer
 
     def is_open(self) -> bool:
@@ -55,14 +59,25 @@ class GuardedProvider:
         try:
             answer = call()
         except ProviderError as exc:
-            self._breaker.record(Outcome.of(exc, self._clock() - began), Permit())
+            self._record(exc, began, Permit())
             raise
-        now = self._clock()
-        if now - self._recorded_at >= _RECORD_SECONDS:
-            self._recorded_at = now
-            self._breaker.record(Outcome.of(None, now - began), Permit())
+        if self._clock() - self._recorded_at >= _RECORD_SECONDS:
+            self._recorded_at = self._clock()
+            self._record(None, began, Permit())
         return answer
 
     def observe(self, seconds: float, expected_seconds: float) -> None:
         """Record the real and the expected duration of a clip."""
         self._breaker.observe(seconds, expected_seconds)
+
+    def _record(self, error: ProviderError | None, began: float, permit: Permit) -> None:
+        outcome = Outcome.of(error, self._clock() - began)
+        _write(partial(self._breaker.record, outcome, permit))
+
+
+def _write(change: Callable[[], None]) -> None:
+    """Change the breaker. A database outage must not replace the provider's answer: it may be paid for."""
+    try:
+        change()
+    except QueueUnavailable as exc:
+        log.warning("could not record the result of a provider call", code=exc.code)

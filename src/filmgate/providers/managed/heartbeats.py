@@ -26,8 +26,8 @@ class _Schedule:
 class Heartbeats:
     """Renews the leases of all jobs in turn, with one write per job that is not flushed to disk.
 
-    A failed heartbeat is retried and does not stop those of other jobs. No other worker can lease the jobs
-    while the database is down; after an outage the fence decides.
+    A failed heartbeat is retried and does not stop the heartbeats of other jobs. No other worker can lease
+    the jobs while the database is down; after an outage the fence decides.
     """
 
     def __init__(self, queue: JobQueue, settings: WorkerSettings) -> None:
@@ -38,7 +38,7 @@ class Heartbeats:
         self._task = Periodic("managed-heartbeats", self.run, settings.progress_seconds)
 
     def start(self) -> None:
-        self._task.__enter__()
+        self._task.start()
 
     def stop(self) -> None:
         self._task.stop()
@@ -52,7 +52,7 @@ class Heartbeats:
             self._schedules.pop(job, None)
 
     def run(self) -> None:
-        """Send the heartbeats that are due, and those of jobs that entered a stage."""
+        """Send a heartbeat for each job for which one is due, or which entered a stage."""
         with self._lock:
             schedules = list(self._schedules.items())
         attempt_each("managed-heartbeats", self._beat, schedules)

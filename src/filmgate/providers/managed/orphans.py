@@ -1,8 +1,8 @@
-"""Deletes data of ended jobs at the provider: of cancelled and removed jobs, and of jobs whose worker died
-between the completion and the deletion.
+"""Deletes data of finished jobs at the provider: of cancelled and removed jobs, and of jobs whose worker
+crashed between the completion and the deletion.
 """
 
-from filmgate.errors import ProviderError, QueueUnavailable
+from filmgate.errors import ProviderError, ProviderRefused, QueueUnavailable
 from filmgate.providers.base import InvocationState, Provider
 from filmgate.providers.invocations import InvocationRecord, SqlInvocations
 from filmgate.telemetry.logs import Log
@@ -44,9 +44,13 @@ class OrphanSweep:
                 self._invocations.postpone(record)
                 return
             self._provider.discard(record.invocation_id)
+            log.info("an orphan was deleted at the provider", job_id=record.job_id)
+            self._deleted += 1
+        except ProviderRefused as exc:
+            message = "the provider rejects the deletion of an orphan permanently; it may keep the clip"
+            log.warning(message, code=exc.code, job_id=record.job_id)
         except ProviderError as exc:
             log.warning("could not delete an orphan; retrying later", code=exc.code, job_id=record.job_id)
+            self._invocations.postpone(record)
             return
         self._invocations.close(record)
-        self._deleted += 1
-        log.info("an orphan was deleted at the provider", job_id=record.job_id)

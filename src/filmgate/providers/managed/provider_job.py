@@ -33,13 +33,14 @@ from filmgate.jobs import (
     TenantId,
 )
 from filmgate.providers.base import InvocationState, Provider, ProviderTask, Rendition
-from filmgate.providers.invocations import RecordState, SqlInvocations
+from filmgate.providers.invocations import InvocationRecord, RecordState, SqlInvocations
 from filmgate.providers.managed.download import ClipDownloader
 from filmgate.providers.managed.guarded import GuardedProvider
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import ProviderSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.periodic import attempt
 from filmgate.telemetry.trace_context import within_trace
 from filmgate.worker.attempt import find_source
 from filmgate.worker.publisher import Publisher
@@ -110,18 +111,14 @@ class ProviderJob:
         if self._stage is None:
             return None
         if self._reported_fraction is None:
-            elapsed = (time.time() - self._started_at) / max(self._expected_seconds, 1.0)
+            rendition = self._rendition or self._services.settings  # resumed: the model is not known
+            elapsed = (time.time() - self._started_at) / max(rendition.expected_seconds, 1.0)
             self._fraction = max(self._fraction, min(elapsed, 1.0) * _MAX_WAITING_FRACTION)
         return Progress(self._stage, max(int(self._fraction * _PERCENT), 1), _PERCENT, self._fraction)
 
     def opening(self) -> Progress | None:
         """The first progress of the current stage; None before the job is started."""
         return Progress(self._stage, 0, _PERCENT, self._fraction) if self._stage is not None else None
-
-    @property
-    def _expected_seconds(self) -> float:
-        model = self._rendition.model if self._rendition is not None else None
-        return model.expected_seconds if model is not None else self._services.settings.expected_seconds
 
     def step(self) -> float | None:
         """Do what is due. Returns the seconds until the next step, None after the last."""
@@ -134,7 +131,7 @@ class ProviderJob:
     def _step(self) -> float | None:
         try:
             self.check()
-            seconds = self._begin() if self._invocation_id is None else self._poll()
+            seconds = self._begin() if self._stage is None else self._poll()
         except (QueueUnavailable, ProviderError) as exc:
             return self._back_off(exc)
         except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
@@ -152,21 +149,26 @@ class ProviderJob:
 
     def _begin(self) -> float | None:
         """Resume what an earlier worker started, or start."""
-        services = self._services
-        record = services.invocations.find(self.lease.job.id)
-        if record is None or record.invocation_id is None:
+        services, job_id = self._services, self.lease.job.id
+        if self._invocation_id is None:
+            record = services.invocations.find(job_id)
+            if record is not None and record.invocation_id is not None:
+                return self._resume(record, record.invocation_id)
             self._invocation_id = self._start()
-            pause = self._pause(min(_FIRST_POLL_SECONDS, services.settings.poll_seconds))
-        elif record.state is RecordState.OPEN and record.provider == services.provider.name:
-            self._invocation_id, self._started_at = record.invocation_id, record.started_at
-            self._log.info("resumed the wait at the provider")
-            pause = 0.0
-        else:
+        # If this fails, only this is repeated: a second start could be a second job at the provider.
+        services.invocations.set_invocation(job_id, self._invocation_id)
+        self._stage = Stage.DENOISE
+        return self._pause(min(_FIRST_POLL_SECONDS, services.settings.poll_seconds))
+
+    def _resume(self, record: InvocationRecord, invocation_id: InvocationId) -> float | None:
+        if record.state is not RecordState.OPEN or record.provider != self._services.provider.name:
             # The job failed there, or was started at a provider that is no longer configured.
             self._fail_at_provider(f"the job was at {record.provider} before")
             return None
+        self._invocation_id, self._started_at = invocation_id, record.started_at
+        self._log.info("resumed the wait at the provider")
         self._stage = Stage.DENOISE
-        return pause
+        return 0.0
 
     def _start(self) -> InvocationId:
         job, services = self.lease.job, self._services
@@ -175,18 +177,17 @@ class ProviderJob:
         routing = replace(
             job.routing,
             provider=services.provider.name,
-            offer=rendition.model.model,
+            provider_model=rendition.model.model,
             changes=rendition.changes,
             usd=rendition.usd,
         )
         record = services.invocations.begin(self.lease, services.provider.name, routing)
         self._started_at = record.started_at
-        task = ProviderTask(job.id, record.token, rendition, find_source(services.store, job))
+        task = ProviderTask(job.id, rendition, find_source(services.store, job))
         self._has_called_start = True
         is_retry = self._failures > 0
         with self._trace.span("provider start", provider=services.provider.name):
             invocation_id = services.guarded.start(lambda: services.provider.start(task), is_retry=is_retry)
-        services.invocations.set_invocation(job.id, invocation_id)
         self._log.info("started at the provider", model=rendition.model.model)
         return invocation_id
 
@@ -221,13 +222,22 @@ class ProviderJob:
         with self._trace.span("provider download", provider=services.provider.name):
             result = services.downloader.download(self.lease, invocation_id, self.check)
         with self._trace.span("publish", size_bytes=result.clip.size_bytes):
-            services.publisher.complete(self.lease, result, self._log)
+            job = services.publisher.complete(self.lease, result, self._log)
+        if job is None:
+            return  # the next worker may need the provider's copy
+        # The job is complete. An error from here on must not fail the attempt, which would delete the clip.
+        attempt("provider job", lambda: self._delete_copy(invocation_id))
+
+    def _delete_copy(self, invocation_id: InvocationId) -> None:
+        """Delete the clip at the provider. If this fails, the orphan sweep deletes it later."""
+        services = self._services
         try:
             services.provider.discard(invocation_id)
             services.invocations.set_state(self.lease.job.id, RecordState.CLOSED)
-            services.guarded.observe(time.time() - self._started_at, self._expected_seconds)
+            if self._rendition is not None:  # a resumed job has no stated duration to compare with
+                seconds = time.time() - self._started_at
+                services.guarded.observe(seconds, self._rendition.expected_seconds)
         except (ProviderError, QueueUnavailable) as exc:
-            # The job is complete; the orphan sweep deletes the copy later.
             self._log.warning("could not delete the provider's copy; retrying later", code=exc.code)
 
     def _fail_at_provider(self, message: str) -> None:
@@ -239,7 +249,7 @@ class ProviderJob:
         return min(max(seconds, 0.02), 60.0) * random.uniform(0.9, 1.1)  # noqa: S311 - jitter
 
     def _back_off(self, error: FilmgateError) -> float | None:
-        """Retry later. A job whose start keeps failing returns to our GPUs; a started job keeps waiting."""
+        """Retry later. A job whose start keeps failing returns to local GPUs; a started job waits."""
         self._failures += 1
         # The provider may have started the job although no answer arrived.
         self._may_have_started |= self._has_called_start and type(error) is ProviderError
@@ -279,7 +289,7 @@ class ProviderJob:
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
 
     def _return_to_gpu(self, message: str, reason: RouteReason) -> None:
-        """End this attempt without counting it; our own GPUs render the job. Raises LeaseLost.
+        """End this attempt without counting it; local GPUs render the job. Raises LeaseLost.
 
         A job with the reason RETURNED is not sent to a provider again.
         """
@@ -295,7 +305,7 @@ class ProviderJob:
         )
         failed = AttemptFailure(Failure(Reason.PROVIDER_FAILED, message), uses_attempt=False, routing=routing)
         job = self._services.publisher.fail_attempt(self.lease, failed)
-        self._log.warning("the job returns to our GPUs", state=job.state, route=job.route)
+        self._log.warning("the job returns to the local GPUs", state=job.state, route=job.route)
 
     def _fail_attempt(self, error: Exception) -> None:
         self._failure = error

@@ -52,15 +52,18 @@ def make_stills(chunks: Iterable[bytes]) -> dict[StillKind, bytes]:
         try:
             _feed(child, chain([first], rest))
             output = child.stdout.read() if child.stdout else b""
+            code = child.wait()
         finally:
             alarm.cancel()
             child.kill()
+    if code != 0:  # its output may end in the middle of a picture
+        raise NoStills("the clip cannot be decoded")
     return _unpack(output)
 
 
 def _feed(child: "subprocess.Popen[bytes]", chunks: Iterable[bytes]) -> None:
     assert child.stdin is not None
-    # A child that fails early closes the pipe; its output is empty then.
+    # A child that fails early closes the pipe; its exit code is not 0 then.
     with suppress(BrokenPipeError), child.stdin as pipe:
         for chunk in chunks:
             pipe.write(chunk)
@@ -69,8 +72,6 @@ def _feed(child: "subprocess.Popen[bytes]", chunks: Iterable[bytes]) -> None:
 def _unpack(output: bytes) -> dict[StillKind, bytes]:
     """Parse a JSON line with the length of each picture, followed by the pictures."""
     head, _, rest = output.partition(b"\n")
-    if not head:
-        raise NoStills("the clip cannot be decoded")
     stills = {}
     for kind, size in json.loads(head).items():
         stills[StillKind(kind)], rest = rest[:size], rest[size:]

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 from filmgate.errors import KeyringUnavailable, ProviderError, ProviderUnusable, QueueUnavailable
-from filmgate.jobs import Lease, Route, WorkerId
+from filmgate.jobs import Lease
 from filmgate.providers.managed.heartbeats import Heartbeats
 from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.providers.managed.provider_job import ManagedServices, ProviderJob
-from filmgate.scheduling.base import JobQueue, Offer, read_tenants
+from filmgate.scheduling.base import JobQueue, Offer
 from filmgate.scheduling.workers import WorkerStatus
-from filmgate.settings import QueueSettings, WorkerSettings
+from filmgate.settings import WorkerSettings
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import attempt
 from filmgate.worker.failures import Drained
@@ -29,23 +29,21 @@ class ManagedWorker:
 
     def __init__(
         self,
-        worker_id: WorkerId,
-        models: tuple[str, ...],
+        offer: Offer,
         queue: JobQueue,
         services: ManagedServices,
-        settings: tuple[WorkerSettings, QueueSettings],
+        settings: WorkerSettings,
+        poll_seconds: float,
         health: WorkerHealth | None = None,
     ) -> None:
         self._health = health or WorkerHealth(MANAGED_PARTS)
         self._queue = queue
         self._services = services
-        self._settings, queue_settings = settings
-        self._poll_seconds = queue_settings.poll_seconds
-        device = f"managed:{services.provider.name}"
-        tenants = read_tenants(self._settings)
-        self._offer = Offer(worker_id, models, Route.MANAGED, device, tenants=tenants)
-        self._log = Log("worker", worker_id=worker_id)
-        self._heartbeats = Heartbeats(queue, self._settings)
+        self._settings = settings
+        self._poll_seconds = poll_seconds
+        self._offer = offer
+        self._log = Log("worker", worker_id=offer.worker_id)
+        self._heartbeats = Heartbeats(queue, settings)
         self._pool = ThreadPoolExecutor(services.settings.threads, thread_name_prefix="managed")
         self._orphans = OrphanSweep(services.provider, services.invocations)
         self._sweep_at = 0.0
@@ -66,12 +64,23 @@ class ManagedWorker:
     def status(self) -> WorkerStatus:
         """What the worker announces in the worker table."""
         offer = self._offer
-        device = offer.device or ""
-        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, self._capacity, offer.tenants)
+        return WorkerStatus(
+            offer.worker_id,
+            offer.route,
+            offer.models,
+            offer.device or "",
+            self._capacity,
+            offer.tenants,
+            is_draining=self._is_draining,
+        )
 
     def drain(self) -> None:
-        """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler."""
-        self._drain_ends = time.monotonic() + self._settings.drain_seconds
+        """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler.
+
+        A second call never extends the first.
+        """
+        self._drain_ends = min(self._drain_ends, time.monotonic() + self._settings.drain_seconds)
+        self._services.publisher.drain(self._drain_ends)
         self._is_draining = True
         self._health.mark_draining()
 
@@ -95,7 +104,7 @@ class ManagedWorker:
         self._log.info("drained")
 
     def _read_capacity(self) -> int:
-        """At most what the provider renders at once; other jobs stay in the queue."""
+        """At most what the provider renders at the same time; other jobs stay in the queue."""
         limit = self._services.settings.max_jobs
         try:
             models = self._services.provider.models()
@@ -172,7 +181,7 @@ class ManagedWorker:
             self._changed.notify()
 
     def _sleep(self) -> None:
-        # After an error the worker waits for `poll_seconds`: the waker may return at once.
+        # After an error the worker waits for `poll_seconds`: the waker may return immediately.
         if not self._jobs and not self._has_failed_to_lease:
             self._queue.wait(self._offer, lambda: self._is_draining)
             self._lease_at = 0.0
@@ -189,7 +198,10 @@ class ManagedWorker:
             self._pool.submit(attempt, "provider orphans", self._orphans.run)
 
     def _hand_back(self) -> None:
-        """Hand waiting jobs back at once; running steps may finish until the drain ends."""
+        """Hand waiting jobs back immediately; running steps may finish until the drain ends.
+
+        If the database does not answer by then, the leases of the remaining jobs expire.
+        """
         while self._jobs:
             with self._changed:
                 waiting = [job for _, _, job in self._waiting]
@@ -201,5 +213,6 @@ class ManagedWorker:
                         job.stop(Drained())
             for job in waiting:
                 job.stop(Drained())
-                attempt("provider job", job.hand_back)
+                if time.monotonic() <= self._services.publisher.ends_at:
+                    attempt("provider job", job.hand_back)
                 self._remove(job)

@@ -8,7 +8,7 @@ from filmgate.jobs import TenantId
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """A new 256-bit key, and its wrapped form, which is stored beside what the key encrypts."""
+    """A new 256-bit key, and its wrapped form, which is stored with what the key encrypts."""
 
     plain: bytes = field(repr=False)
     wrapped: bytes

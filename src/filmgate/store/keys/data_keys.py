@@ -123,7 +123,7 @@ class Sealer:
         return _VERSION + len(key.wrapped).to_bytes(2) + key.wrapped + nonce + sealed
 
     def open(self, tenant_id: TenantId, sealed: bytes, context: str) -> bytes:
-        """The plain value. Raises KeyRefused if the tenant, the context or any byte is another."""
+        """The plain value. Raises KeyRefused if the tenant, the context or any byte differs."""
         if sealed[:1] != _VERSION:
             raise KeyRefused("the sealed value has an unknown version")
         end = 3 + int.from_bytes(sealed[1:3])

@@ -19,12 +19,12 @@ from filmgate.store.keys.base import DataKey
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
-# A random value that tells this folder from any other. No tenant can have this name.
+# A random value that identifies this folder. No tenant can have this name.
 _IDENTITY_FILE = ".identity"
 
 
 class FileKeyring:
-    """Tenant keys as files. If two processes create the same key at once, both use the same one."""
+    """Tenant keys as files. If two processes create a key at the same time, both use the same key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -52,8 +52,7 @@ class FileKeyring:
         raise KeyRefused(f"this is not a data key of tenant {tenant_id}")
 
     def forget(self, tenant_id: TenantId) -> None:
-        for path in (*self._old_paths(tenant_id), self._path(tenant_id)):
-            path.unlink(missing_ok=True)
+        self._delete([*self._old_paths(tenant_id), self._path(tenant_id)])
 
     def rotate(self, tenant_id: TenantId) -> None:
         """Wrap new data keys with a new key. The old key stays to unwrap until `prune`."""
@@ -67,7 +66,7 @@ class FileKeyring:
             # The old key has its second name before the new key replaces it: it is never missing.
             path.with_name(f"{tenant_id}.{max(numbers, default=0) + 1}.key").hardlink_to(path)
             draft.replace(path)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
         except OSError as exc:
             raise KeyringUnavailable(f"{path} cannot be replaced: {exc.strerror}") from exc
         finally:
@@ -92,8 +91,7 @@ class FileKeyring:
     def prune(self, tenant_id: TenantId) -> int:
         """Delete the keys before the current one. Returns how many. What they wrap becomes unreadable."""
         old = self._old_paths(tenant_id)
-        for path in old:
-            path.unlink(missing_ok=True)
+        self._delete(old)
         return len(old)
 
     def copy_to(self, folder: Path) -> None:
@@ -101,8 +99,16 @@ class FileKeyring:
         _copy_keys(self._folder, folder)
 
     def copy_from(self, folder: Path) -> None:
-        """Copy all keys from a backup. Raises KeyringUnavailable if a key here is another one."""
+        """Copy all keys from a backup. Raises KeyringUnavailable if a key here differs."""
         _copy_keys(folder, self._folder)
+
+    def _delete(self, paths: list[Path]) -> None:
+        try:
+            for path in paths:
+                path.unlink(missing_ok=True)
+            flush_folder(self._folder)  # a destroyed key must not return after a power failure
+        except OSError as exc:
+            raise KeyringUnavailable(f"keys in {self._folder} cannot be deleted: {exc.strerror}") from exc
 
     def _old_paths(self, tenant_id: TenantId) -> list[Path]:
         self._path(tenant_id)  # checks the id
@@ -165,10 +171,10 @@ def _copy_keys(source: Path, target: Path) -> None:
         for path in sorted([*source.glob("*.key"), *source.glob(_IDENTITY_FILE)]):
             copy = target / path.name
             if copy.exists() and copy.read_bytes() != path.read_bytes():
-                raise KeyringUnavailable(f"{copy} is another key; restore into a folder without keys")
+                raise KeyringUnavailable(f"{copy} contains another key; restore into a folder without keys")
             copy.unlink(missing_ok=True)
             _write_key(copy, path.read_bytes())
-        _flush_folder(target)
+        flush_folder(target)
     except OSError as exc:
         raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
 
@@ -185,19 +191,28 @@ def _create_key(path: Path) -> None:
             return
     finally:
         draft.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def _write_key(path: Path, key: bytes) -> None:
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(path, "xb", opener=open_private) as file:
         file.write(key)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _flush_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
+def open_private(path: str, flags: int) -> int:
+    """An opener for `open` that creates files with mode 0600."""
+    return os.open(path, flags, 0o600)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make new, renamed and deleted entries of a folder durable. A missing folder has none."""
     try:
-        os.fsync(folder)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

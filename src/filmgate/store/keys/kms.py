@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_boto3_kms import KMSClient
 
 SCHEME = "kms://"
-# The minimum AWS allows. The key is disabled at once; until then an operator can still cancel the deletion.
+# The minimum of AWS. The key is disabled immediately, and an operator can cancel the deletion until then.
 DELETION_DAYS = 7
 
 
@@ -81,13 +81,16 @@ class KmsKeyring:
         key_id = self._key_id(tenant_id)
         try:
             with _kms_errors(key_id):
-                key = self._client.describe_key(KeyId=key_id)["KeyMetadata"]["KeyId"]
-                self._client.disable_key(KeyId=key)
-                self._client.schedule_key_deletion(KeyId=key, PendingWindowInDays=DELETION_DAYS)
-                if key_id.startswith("alias/"):
-                    self._client.delete_alias(AliasName=key_id)
+                key = self._client.describe_key(KeyId=key_id)["KeyMetadata"]
         except KeyRefused:
             return  # the key does not exist any more
+        with _kms_errors(key_id):
+            # An interrupted call may have done this: KMS rejects it for a key that is being deleted.
+            if key.get("KeyState") != "PendingDeletion":
+                self._client.disable_key(KeyId=key["KeyId"])
+                self._client.schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=DELETION_DAYS)
+            if key_id.startswith("alias/"):
+                self._client.delete_alias(AliasName=key_id)
 
     def _key_id(self, tenant_id: TenantId) -> str:
         try:

@@ -30,7 +30,7 @@ class LinkSigner:
         raw = decode_token(token)
         tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
         if not hmac.compare_digest(tag, self._tag(payload)):
-            raise LinkInvalid("this link is not valid")
+            raise invalid_link()
         expires_at, _, name = payload.decode().partition(" ")
         if self._clock() >= int(expires_at):
             raise LinkInvalid("this link has expired; request the content again")
@@ -39,6 +39,11 @@ class LinkSigner:
 
     def _tag(self, payload: bytes) -> bytes:
         return hmac.new(self._secret, b"filmgate link\0" + payload, hashlib.sha256).digest()
+
+
+def invalid_link() -> LinkInvalid:
+    """The error of a link that was changed, or whose object or tenant does not exist."""
+    return LinkInvalid("this link is not valid; request a new one")
 
 
 def encode_token(raw: bytes) -> str:
@@ -51,8 +56,8 @@ def decode_token(token: str) -> bytes:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as exc:
-        raise LinkInvalid("this link is not valid") from exc
+        raise invalid_link() from exc
     # Base64 ignores some of the last bits, so another token could decode to the same bytes: reject it.
     if encode_token(raw) != token:
-        raise LinkInvalid("this link is not valid")
+        raise invalid_link()
     return raw

@@ -8,10 +8,10 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
@@ -21,13 +21,14 @@ from filmgate.store.base import (
     Chunks,
     Meter,
     ObjectName,
-    Room,
     StoredObject,
 )
 from filmgate.store.keys.data_keys import DataKeys, Rewrap
-from filmgate.store.keys.files import identify_key, read_or_create_key
+from filmgate.store.keys.files import flush_folder, identify_key, open_private, read_or_create_key
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
+
+T = TypeVar("T")
 
 MAGIC = b"FGO1"
 LINK_PREFIX = "/objects/"
@@ -62,11 +63,13 @@ class LocalStore:
         # With the head last there is no digest: SHA-256 needs the bytes in order.
         meter = Meter(chunks) if late_head is None else None
         draft = self._folder / _INCOMING / secrets.token_hex(16)
+        of_caller: list[OSError] = []
         try:
-            with _translated():
+            with _translated(of_caller):
                 key = self._keys.encrypting_key(name.tenant_id)
                 encrypted = encrypt(key.plain, _associated(name), meter or chunks, late_head, head_bytes)
-                size_bytes = _write(draft, key.wrapped, encrypted, is_durable=is_durable)
+                pieces = _noting_errors(encrypted, of_caller)
+                size_bytes = _write(draft, key.wrapped, pieces, is_durable=is_durable)
                 _publish(draft, self._path(name), is_durable=is_durable)
         finally:
             draft.unlink(missing_ok=True)
@@ -90,7 +93,8 @@ class LocalStore:
             for part in parts:
                 (home / part).unlink(missing_ok=True)
             _remove_empty(home)
-            _flush_folder(home if home.is_dir() else self._folder)
+            for folder in {_existing(path) for path in (home, *((home / part).parent for part in parts))}:
+                flush_folder(folder)
         return len(parts)
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
@@ -109,11 +113,12 @@ class LocalStore:
                     found.append(StoredObject(name, 0, modified_at=os.fstat(file.fileno()).st_mtime))
         return found
 
-    def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
+    def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
         home = self._folder / tenant_id
         with _translated():
             names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
-        return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
+        ids = (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
+        return ((job_id, self.parts(tenant_id, job_id)) for job_id in ids)
 
     def link(self, name: ObjectName, seconds: float) -> str:
         return LINK_PREFIX + self._links.sign(name, seconds)
@@ -121,11 +126,10 @@ class LocalStore:
     def resolve(self, token: str) -> ObjectName:
         return self._links.verify(token)
 
-    def room(self) -> Room:
+    def is_nearly_full(self) -> bool:
         with _translated():
             status = os.statvfs(self._folder)
-        free_bytes = status.f_bavail * status.f_frsize
-        return Room(free_bytes=free_bytes, is_low=free_bytes < self._min_free_bytes)
+        return status.f_bavail * status.f_frsize < self._min_free_bytes
 
     def sweep(self, older_than_seconds: float) -> int:
         with _translated():
@@ -139,8 +143,8 @@ class LocalStore:
         in place: a copy could bring back an object that is deleted meanwhile.
         """
         changed = 0
-        for job_id in self.jobs(tenant_id):
-            for stored in self.parts(tenant_id, job_id):
+        for _, parts in self.jobs(tenant_id):
+            for stored in parts:
                 # Deleted meanwhile, or damaged before: the others are still rewrapped.
                 with suppress(ObjectNotFound, ObjectCorrupt, KeyRefused):
                     changed += self._rewrap_object(stored.name, rewrap)
@@ -152,7 +156,7 @@ class LocalStore:
             if (wrapped := rewrap(old)) is None:
                 return False
             if len(wrapped) != len(old):
-                raise ObjectCorrupt("a data key has another length than the keyring's")
+                raise ObjectCorrupt("the data key of an object has an unexpected length")
             status = os.fstat(file.fileno())
             file.seek(_PREAMBLE)
             file.write(wrapped)
@@ -181,13 +185,24 @@ class LocalStore:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(of_caller: Sequence[OSError] = ()) -> Iterator[None]:
+    """Errors of the file system as errors of the store, except the caller's own."""
     try:
         yield
     except OSError as exc:
+        if exc in of_caller:
+            raise
         if exc.errno in _FULL:
             raise StoreFull("the disk of the object store is full") from exc
         raise StoreUnavailable(f"the object store failed: {exc.strerror}") from exc
+
+
+def _noting_errors(pieces: Iterable[T], errors: list[OSError]) -> Iterator[T]:
+    try:
+        yield from pieces
+    except OSError as exc:
+        errors.append(exc)
+        raise
 
 
 @contextmanager
@@ -205,10 +220,6 @@ def _associated(name: ObjectName) -> bytes:
     return b"filmgate object\0" + str(name).encode()
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
     preamble = file.read(_PREAMBLE)
     if preamble[: len(MAGIC)] != MAGIC or len(preamble) < _PREAMBLE:
@@ -219,7 +230,7 @@ def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
 
 def _write(draft: Path, wrapped: bytes, encrypted: Iterable[tuple[int, bytes]], *, is_durable: bool) -> int:
     """Write a draft, each piece at its offset. Returns the plain size of the object."""
-    with open(draft, "xb", opener=_private) as file:
+    with open(draft, "xb", opener=open_private) as file:
         start = end = file.write(MAGIC + len(wrapped).to_bytes(2) + wrapped)
         for offset, data in encrypted:
             if start + offset != end:  # a seek flushes the file's buffer
@@ -247,7 +258,7 @@ def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
             # Another process deleted the empty folder in between: create it again.
     if is_durable:
         for folder in {path.parent, *(folder.parent for folder in made)}:
-            _flush_folder(folder)
+            flush_folder(folder)
 
 
 def _make_folders(folder: Path) -> list[Path]:
@@ -259,17 +270,6 @@ def _make_folders(folder: Path) -> list[Path]:
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
     return missing
-
-
-def _flush_folder(folder: Path) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return  # another process deleted it, so there is nothing to flush
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _walk_parts(home: Path) -> Iterator[str]:
@@ -287,6 +287,11 @@ def _remove_empty(home: Path) -> None:
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest parent that still exists."""
+    return folder if folder.is_dir() else _existing(folder.parent)
 
 
 def _delete_older(draft: Path, seconds: float) -> bool:

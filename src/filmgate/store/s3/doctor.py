@@ -40,7 +40,7 @@ def check_bucket(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Findi
 
 
 def _list_objects(client: "S3Client", location: S3Location, tenant_id: TenantId) -> str:
-    """The role of a dedicated tenant may list the objects of this tenant alone."""
+    """The role of a dedicated tenant may list only the objects of this tenant."""
     with s3_errors():
         client.list_objects_v2(Bucket=location.bucket, Prefix=f"{location.prefix}{tenant_id}/", MaxKeys=1)
     return f"{location.bucket} answers in {client.meta.region_name}"

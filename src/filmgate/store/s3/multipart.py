@@ -37,7 +37,7 @@ def split(chunks: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class LateHead:
-    """The head of an object, which may be known only after its body has ended."""
+    """The head of an object, which may be known only after its body is complete."""
 
     read_head: Callable[[], bytes] | None
     size_bytes: int = 0

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import PurePosixPath
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from filmgate.aws.clients import Endpoint, SessionCredentials, open_s3
@@ -17,18 +17,17 @@ from filmgate.aws.tenant_key import KeyTemplate, encryption_context
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
-from filmgate.store.base import PART_PATTERN, Chunks, Meter, ObjectName, Room, StoredObject
+from filmgate.store.base import PART_PATTERN, Chunks, Meter, ObjectName, StoredObject, media_type_of
 from filmgate.store.s3.errors import s3_errors
 from filmgate.store.s3.multipart import PART_BYTES, LateHead, MultipartUpload, abort, split
 from filmgate.store.s3.ranged import no_chunks, open_range
-from filmgate.store.s3.versions import delete_versions
+from filmgate.store.s3.versions import delete_versions, list_versions
 from filmgate.store.tenant_role import open_tenant_clients
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MAX_LINK_SECONDS = 604_800
-_MEDIA_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 
 
 def open_s3_store(settings: StoreSettings) -> "S3Store":
@@ -115,24 +114,35 @@ class S3Store:
         job_prefix = self._job_prefix(tenant_id, job_id)
         prefixed = {"Bucket": self._bucket, "Prefix": job_prefix + prefix}
         found = _list_all(self.client_of(tenant_id).get_paginator("list_objects_v2"), "Contents", prefixed)
+        return self._to_parts(tenant_id, job_id, found)
+
+    def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
+        tenant_prefix = f"{self._prefix}{tenant_id}/"
+
+        def job_of(item: dict[str, Any]) -> str:
+            return str(item["Key"]).removeprefix(tenant_prefix).partition("/")[0]
+
+        # Lists versions, because a job with only old versions or delete markers still uses storage.
+        found = list_versions(self.client_of(tenant_id), self._bucket, tenant_prefix)
+        for name, items in groupby(found, job_of):
+            if JOB_ID_PATTERN.fullmatch(name):
+                current = (item for item in items if item["IsLatest"] and "Size" in item)
+                yield JobId(name), self._to_parts(tenant_id, JobId(name), current)
+
+    def _to_parts(
+        self, tenant_id: TenantId, job_id: JobId, items: Iterable[dict[str, Any]]
+    ) -> list[StoredObject]:
+        job_prefix = self._job_prefix(tenant_id, job_id)
+        named = ((item["Key"].removeprefix(job_prefix), item) for item in items)
         return [
             StoredObject(
-                ObjectName(tenant_id, job_id, item["Key"].removeprefix(job_prefix)),
+                ObjectName(tenant_id, job_id, part),
                 item["Size"],
                 modified_at=item["LastModified"].timestamp(),
             )
-            for item in found
-            if PART_PATTERN.fullmatch(item["Key"].removeprefix(job_prefix))
+            for part, item in named
+            if PART_PATTERN.fullmatch(part)
         ]
-
-    def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
-        tenant_prefix = f"{self._prefix}{tenant_id}/"
-        # Lists versions, because a job with only old versions or delete markers still uses storage.
-        folders = {"Bucket": self._bucket, "Prefix": tenant_prefix, "Delimiter": "/"}
-        listing = self.client_of(tenant_id).get_paginator("list_object_versions")
-        found = _list_all(listing, "CommonPrefixes", folders)
-        names = (item["Prefix"].removeprefix(tenant_prefix).removesuffix("/") for item in found)
-        return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
 
     def link(self, name: ObjectName, seconds: float) -> str:
         with s3_errors():
@@ -145,8 +155,8 @@ class S3Store:
     def resolve(self, token: str) -> ObjectName:  # noqa: ARG002
         raise LinkInvalid("this link is not valid: objects in S3 have presigned links")
 
-    def room(self) -> Room:
-        return Room(free_bytes=None, is_low=False)
+    def is_nearly_full(self) -> bool:
+        return False
 
     def sweep(self, older_than_seconds: float) -> int:
         return self._abort_uploads(
@@ -171,8 +181,10 @@ class S3Store:
 
     def _headers(self, name: ObjectName) -> dict[str, Any]:
         """The object's media type and encryption."""
-        media_type = _MEDIA_TYPES.get(PurePosixPath(name.part).suffix, "application/octet-stream")
-        headers: dict[str, Any] = {"ContentType": media_type, "CacheControl": "private, no-transform"}
+        headers: dict[str, Any] = {
+            "ContentType": media_type_of(name.part),
+            "CacheControl": "private, no-transform",
+        }
         if self._key is None:
             return headers
         context = json.dumps(encryption_context(name.tenant_id)).encode()

@@ -1,7 +1,7 @@
-"""Deletes all versions and delete markers under a prefix, 1,000 per request."""
+"""Lists and deletes all versions and delete markers under a prefix, 1,000 per request."""
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filmgate.aws.errors import AwsFailure, FailureKind
 from filmgate.errors import StoreForbidden, StoreUnavailable
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectVersionsOutputTypeDef, ObjectIdentifierTypeDef
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 _BATCH = 1000
 
 
-def delete_versions(client: "S3Client", bucket: str, prefix: str) -> int:
-    """Deletes everything under the prefix. Returns the number of objects that had a current version."""
+def list_versions(client: "S3Client", bucket: str, prefix: str) -> "Iterator[dict[str, Any]]":
+    """Every version and delete marker under the prefix, ordered by key. A marker has no `Size`."""
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
     with s3_errors():
-        found = list(pages)
-    versions = (version for page in found for version in _versions(page))
+        for page in pages:
+            found: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+            yield from sorted(found, key=lambda item: item["Key"])
+
+
+def delete_versions(client: "S3Client", bucket: str, prefix: str) -> int:
+    """Deletes everything under the prefix. Returns the number of objects that had a current version."""
+    found = list(list_versions(client, bucket, prefix))
+    versions = iter(found)
     while batch := list(islice(versions, _BATCH)):
-        _delete(client, bucket, batch)
-    return sum(version["IsLatest"] for page in found for version in page.get("Versions", []))
-
-
-def _versions(page: "ListObjectVersionsOutputTypeDef") -> "Iterator[ObjectIdentifierTypeDef]":
-    for version in page.get("Versions", []):
-        yield {"Key": version["Key"], "VersionId": version["VersionId"]}
-    for marker in page.get("DeleteMarkers", []):
-        yield {"Key": marker["Key"], "VersionId": marker["VersionId"]}
+        _delete(client, bucket, [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in batch])
+    return sum(item["IsLatest"] and "Size" in item for item in found)
 
 
 def _delete(client: "S3Client", bucket: str, batch: "list[ObjectIdentifierTypeDef]") -> None:
