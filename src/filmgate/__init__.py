@@ -1,4 +1,4 @@
-"""Filmgate: video generation on GPUs you control.
+"""Filmgate: self-hosted video generation on your own GPUs.
 
 The Python API is `generate`, `save_video` and `stream_frames`; `filmgate.client` talks to a server.
 
@@ -24,8 +24,9 @@ __all__ = ["generate", "save_video", "stream_frames"]
 def generate(prompt: str, path: str | Path = "clip.mp4", *, model: str = "flipbook", **options: Any) -> Path:
     """Render a prompt to an MP4 at `path` in this process, with the settings of this folder.
 
-    `model` is a model in the package, a diffusers folder, a hub id or s3://.... `options` are `size` as
-    "WIDTHxHEIGHT", `seconds`, `frames`, `fps`, `steps`, `seed`, `guidance` and `negative_prompt`.
+    `model` is a built-in model, a catalog model, a diffusers folder, a hub id or s3://.... `options` are
+    `size` as "WIDTHxHEIGHT", `seconds`, `frames`, `fps`, `steps`, `seed`, `guidance`, `quality` and
+    `negative_prompt`.
     """
     from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""Access to AWS: clients, errors, tenant keys, IAM policies. Only this room imports boto3."""
+"""Access to AWS: clients, errors, tenant keys, IAM policies. Only this package imports boto3."""

@@ -152,7 +152,7 @@ def _open(
 
 
 def _open_session(credentials: "SessionCredentials | None") -> Any:
-    """A session with these credentials, or with those of this process."""
+    """A session with these credentials, or with the credentials of this process."""
     from boto3 import Session
     from botocore.session import get_session
 

@@ -37,6 +37,8 @@ class Deployment:
     models: S3Location | None = None
     has_comprehend: bool = False
     models_key: str = "alias/filmgate-models"  # encrypts the weights: an alias or the ARN of a key
+    bedrock_model: str = "*"  # the model of the provider; empty if the provider is not Bedrock
+    bedrock_region: str = "*"  # may be another region than that of the deployment
     staging_key: str = ""  # ARN of the key with which a provider encrypts clips in the staging bucket
     audit_key: str = ""  # signs the audit log: an alias, id or ARN of an asymmetric key
     audit_anchor: S3Location | None = None  # in a bucket with Object Lock

@@ -1,4 +1,4 @@
-"""Turns what boto3 raises into one value, AwsFailure, which each room maps to its own errors."""
+"""Turns what boto3 raises into one value, AwsFailure, which each package maps to its own errors."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

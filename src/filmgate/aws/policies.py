@@ -81,9 +81,11 @@ def _with_alias(alias: str) -> dict[str, dict[str, str]]:
 def _use_provider(scope: TenantScope) -> list[Document]:
     """Bedrock writes clips to a staging bucket, from which the worker moves them to the tenant's prefix."""
     deployment = scope.deployment
-    # A provider may run in another region than the deployment.
-    models = f"arn:{deployment.partition}:bedrock:*::foundation-model/*"
-    invocations = f"arn:{deployment.partition}:bedrock:*:{deployment.account}:async-invoke/*"
+    if not deployment.bedrock_model:
+        return []
+    where = f"arn:{deployment.partition}:bedrock:{deployment.bedrock_region}"
+    models = f"{where}::foundation-model/{deployment.bedrock_model}"
+    invocations = f"{where}:{deployment.account}:async-invoke/*"
     statements = [
         # StartAsyncInvoke asks for InvokeModel.
         allow("StartProviderJobs", ["bedrock:InvokeModel", "bedrock:GetFoundationModel"], models),
@@ -144,7 +146,7 @@ def _sign_audit(scope: TenantScope) -> list[Document]:
 
 
 def _anchor_audit(scope: TenantScope) -> list[Document]:
-    """The role cannot delete or replace an anchor; Object Lock refuses it as well."""
+    """The role cannot delete or replace an anchor; Object Lock denies it as well."""
     deployment, anchor = scope.deployment, scope.deployment.audit_anchor
     if anchor is None or scope.tenant == TENANT_TAG:
         return []

@@ -85,7 +85,7 @@ def _key_resources(stack: Stack) -> Document:
             # The shared workers do not render for this tenant.
             users[1], depends[1] = f"{users[1]}-{tenant}", dedicated_role(tenant)
         policy = key_policy(scope, users)
-        # KMS refuses a policy that names roles which do not exist.
+        # KMS rejects a policy that names roles which do not exist.
         name = f"TenantKey{logical(tenant)}"
         resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": depends}
         resources[f"TenantAlias{logical(tenant)}"] = _alias(scope.alias, name)
@@ -222,9 +222,16 @@ def _staging_rules() -> list[Document]:
 
 
 def _audit_resources(deployment: Deployment, audit: S3Location) -> Document:
-    """Records that nobody can delete before their time, and the flow logs of the cluster's network."""
+    """Records that cannot be deleted before their time, and the flow logs of the cluster's network."""
     rules: list[Document] = [
-        {"Id": "flow-logs", "Status": "Enabled", "Prefix": "flow-logs/", "ExpirationInDays": _AUDIT_DAYS + 1}
+        {
+            "Id": "flow-logs",
+            "Status": "Enabled",
+            "Prefix": "flow-logs/",
+            "ExpirationInDays": _AUDIT_DAYS + 1,
+            # The bucket has versions: an expired object is only hidden until its version expires too.
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+        }
     ]
     lock: Document = {
         "ObjectLockEnabled": True,

@@ -15,11 +15,15 @@ def parameters() -> Document:
     """What differs between accounts and does not appear in a policy."""
     return {
         "VpcId": {"Type": "AWS::EC2::VPC::Id", "Description": "VPC of the cluster, for flow logs"},
-        "AlarmEmail": {"Type": "String", "Default": "", "Description": "Receives alarms; empty: nobody"},
+        "AlarmEmail": {
+            "Type": "String",
+            "Default": "",
+            "Description": "Address that receives alarms, or empty for none",
+        },
         "DatabaseInstanceClass": {
             "Type": "String",
             "Default": "",
-            "Description": "Class of a PostgreSQL instance, such as db.m7g.large; empty: bring your own",
+            "Description": "Class of a PostgreSQL instance, such as db.m7g.large, or empty to bring your own",
         },
         "DatabaseSubnetGroup": {
             "Type": "String",
@@ -29,7 +33,7 @@ def parameters() -> Document:
         "DatabaseSecurityGroup": {
             "Type": "String",
             "Default": "",
-            "Description": "Security group that admits the pods on port 5432; empty: that of the VPC",
+            "Description": "Security group that admits the pods on port 5432; the VPC's default if empty",
         },
     }
 
@@ -129,7 +133,7 @@ def _database() -> Document:
 
 
 def dead_letter_queue(queue: str) -> str:
-    """The name of the queue that receives messages nobody could handle."""
+    """The name of the queue that receives messages that no worker could handle."""
     return queue.removesuffix(".fifo") + "-dead.fifo"
 
 

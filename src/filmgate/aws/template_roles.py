@@ -30,7 +30,7 @@ def role_resources(
 ) -> Document:
     """One role for each process and one for operators; Pod Identity associations for the processes.
 
-    The dedicated workers of a tenant have a role that reaches nothing of other tenants.
+    The dedicated workers of a tenant have a role without access to other tenants.
     """
     resources: Document = {}
     for role in _PROCESSES:

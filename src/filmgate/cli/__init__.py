@@ -1,5 +1,6 @@
 """The `filmgate` command: one file per subcommand, each thin (parse, call, print)."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from filmgate.cli import (
 )
 from filmgate.cli.help import PlainHelpGroup
 from filmgate.cli.parse_errors import PARSE_ERROR, describe
-from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
+from filmgate.errors import FilmgateError, InvalidField, UnsupportedOperation, UnsupportedValue, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
 # The order in which people need the commands. Others follow by name.
@@ -65,7 +66,7 @@ class OrderedGroup(PlainHelpGroup):
 
 app = typer.Typer(
     name="filmgate",
-    help="Video generation on GPUs you control: from prompt to MP4 while the GPU never waits.",
+    help="Self-hosted video generation on your own GPUs, with an OpenAI-compatible API.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,7 +91,7 @@ app.command("config")(config.show_config)
 app.add_typer(bench.bench, name="bench", cls=PlainHelpGroup)
 app.add_typer(slo.slo, name="slo", cls=PlainHelpGroup)
 app.add_typer(audit.audit, name="audit", cls=PlainHelpGroup)
-app.command("route", short_help="Say why a job runs on your GPUs or at the managed provider.")(
+app.command("route", short_help="Explain why a job runs on your GPUs or at the managed provider.")(
     route.show_route
 )
 app.add_typer(aws.aws, name="aws", cls=PlainHelpGroup)
@@ -122,9 +123,18 @@ _FLAGS = {
 
 def name_flag(error: UsageError) -> str | None:
     """The flag of a request field; other options (settings, flags) are named as they are."""
-    if not isinstance(error, InvalidField | UnsupportedValue | UnsupportedVerb) or error.option is None:
+    if not isinstance(error, InvalidField | UnsupportedValue | UnsupportedOperation) or error.option is None:
         return error.option
     return _FLAGS.get(error.option, f"--{error.option.removeprefix('--')}")
+
+
+def describe_os_error(error: OSError) -> str | None:
+    """What the user can do about it; None for an error of the program."""
+    if error.errno == errno.ENOSPC:
+        return "the disk is full; free some space and run the command again"
+    if error.filename is None:
+        return None
+    return f"{error.filename}: {error.strerror}; check the path and its permissions"
 
 
 def main() -> None:
@@ -162,12 +172,12 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
         typer.echo(f"error: {exc.name} is not installed; {INSTALL_WORKER}", err=True)
         sys.exit(1)
     except OSError as exc:
-        if exc.filename is None:
+        if (known := describe_os_error(exc)) is None:
             raise
-        typer.echo(f"error: {exc.filename}: {exc.strerror}; check the path and its permissions", err=True)
+        typer.echo(f"error: {known}", err=True)
         sys.exit(1)
     except typer.Abort:
-        typer.echo("stopped: no answer was given", err=True)
+        typer.echo("aborted", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

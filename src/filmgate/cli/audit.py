@@ -1,6 +1,8 @@
 """`filmgate audit`: who made what from what, and whether the log is intact."""
 
 import json
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +15,7 @@ from filmgate.errors import UsageError
 from filmgate.jobs import JobId, TenantId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
     from filmgate.audit.log import AuditLog, Query
@@ -33,13 +36,13 @@ def show_audit(
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Print records, oldest first. A clip file alone is enough to find its video."""
+    """Print audit records, oldest first. Use --clip to find the video that a clip file belongs to."""
     from filmgate.audit.log import AuditLog, Query
 
     with opened_database(settings_with(data)) as database:
         log = AuditLog(database)
         query = Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
-        records = log.newest(_find_video(log, clip) if clip else query, limit=limit)
+        records = log.newest(_find_video(log, query, clip) if clip else query, limit=limit)
     if is_json:
         shapes = [r.to_fields() | {"details": json.loads(r.details)} for r in records]
         typer.echo(json.dumps({"records": shapes}))
@@ -63,22 +66,31 @@ def export_audit(
     from filmgate.audit.log import AuditLog
 
     settings = settings_with(data)
-    with opened_database(settings) as database, _new_file(output) as file:
+    with opened_database(settings) as database:
         signer, log = open_installation_signer(settings), AuditLog(database)
         tenant_id = TenantId(tenant) if tenant else None
         heads = log.heads(tenant_id)
         records = log.records_until(heads, tenant_id)
-        for line in to_lines(records, heads, signer.public_key if signer is not None else None):
-            file.write(line + "\n")
+        lines = to_lines(records, heads, signer.public_key if signer is not None else None)
+        with _new_file(output) as file:
+            file.writelines(line + "\n" for line in lines)
     typer.echo(str(output))
 
 
-def _new_file(path: Path) -> "TextIO":
+@contextmanager
+def _new_file(path: Path) -> "Iterator[TextIO]":
+    """A file that does not exist yet. It is deleted after an error, so that half an export does not stay."""
     try:
-        return path.open("x", encoding="utf-8")
+        file = path.open("x", encoding="utf-8")
     except OSError as exc:
         remedy = "an export does not overwrite a file" if path.exists() else "choose another place"
         raise UsageError(f"{path} cannot be created: {exc.strerror}; {remedy}", option="--output") from exc
+    try:
+        with file:
+            yield file
+    except BaseException:
+        path.unlink()
+        raise
 
 
 @audit.command("verify")
@@ -86,20 +98,27 @@ def verify_audit(
     tenant: TenantName = None,
     file: Annotated[Path | None, typer.Option(help="Verify an export instead of the database.")] = None,
     public_key: Annotated[
-        Path | None, typer.Option(help="PEM file of the key you trust; by default the one in the export.")
+        Path | None,
+        typer.Option(help="With --file: PEM file of the key you trust, not the one in the export."),
     ] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Check every record, signed head and anchor. Names each record that was changed; exit code 1 then."""
+    """Check every record, signed head and anchor. List changed records, and exit with 1 if there are any."""
     from filmgate.audit.installation import verify_installation
 
+    if file is not None and tenant is not None:
+        raise UsageError("an export is verified as a whole; export one tenant instead", option="--tenant")
+    if file is None and public_key is not None:
+        raise UsageError("the database is verified with its own key; give --file too", option="--public-key")
     if file is not None:
         result = _verify_file(file, public_key)
     else:
         settings = settings_with(data)
         with opened_database(settings) as database:
             result = verify_installation(database, settings, TenantId(tenant) if tenant else None)
+        if tenant and not result.tenants and result.is_intact:
+            raise UsageError(f"the audit log has no records of tenant {tenant}", option="--tenant")
     _print_result(result, is_json=is_json)
     if not result.is_intact:
         raise typer.Exit(1)
@@ -137,7 +156,7 @@ def _print_result(result: "Verification", *, is_json: bool) -> None:
     )
 
 
-def _find_video(log: "AuditLog", clip: Path) -> "Query":
+def _find_video(log: "AuditLog", query: "Query", clip: Path) -> "Query":
     from filmgate.audit.log import Query
     from filmgate.models.weights.manifest import hash_file
 
@@ -145,9 +164,10 @@ def _find_video(log: "AuditLog", clip: Path) -> "Query":
         digest = hash_file(clip)
     except OSError as exc:
         raise UsageError(f"{clip} cannot be read: {exc.strerror}", option="--clip") from exc
-    found = log.newest(Query(clip_sha256=digest), limit=1)
+    found = log.newest(replace(query, clip_sha256=digest), limit=1)
     if not found or found[0].job_id is None:
-        raise UsageError(f"no record has the digest of {clip}, {digest}", option="--clip")
+        wanted = " of this tenant or video" if query != Query() else ""
+        raise UsageError(f"no record{wanted} has the digest of {clip}, {digest}", option="--clip")
     return Query(found[0].tenant_id, JobId(found[0].job_id))
 
 

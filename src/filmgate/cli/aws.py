@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from filmgate.aws.statements import Document
     from filmgate.settings import Settings
 
-aws = typer.Typer(help="IAM policies and a CloudFormation template for AWS.", no_args_is_help=True)
+aws = typer.Typer(help="Print IAM policies and a CloudFormation template.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
 _MODELS_KEY = "alias/filmgate-models"
 _KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 
 Account = Annotated[str, typer.Option(help="AWS account id, 12 digits.")]
-Bucket = Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")]
-Region = Annotated[str, typer.Option(help="Region, instead of store.region.")]
-Models = Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")]
+Bucket = Annotated[str, typer.Option(help="BUCKET/PREFIX of the clips.  [default: store.url]")]
+Region = Annotated[str, typer.Option(help="AWS region.  [default: store.region]")]
+Models = Annotated[str, typer.Option(help="BUCKET/PREFIX of the models.  [default: models.url]")]
 Staging = Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")]
 
 
@@ -43,38 +43,42 @@ class DocumentKind(StrEnum):
 @aws.command("policy")
 def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     account: Account,
-    role: Annotated[Role | None, typer.Option(help="Role of the IAM policy.")] = None,
+    role: Annotated[Role | None, typer.Option(help="Role of an IAM policy.")] = None,
     document: Annotated[
         DocumentKind,
-        typer.Option(help="Of a role (iam), a tenant (key), store.tenant_role (trust) or the bucket."),
+        typer.Option(
+            help="iam: a role's policy. key: a tenant's key policy. trust: of store.tenant_role. bucket, "
+            "lifecycle: of the bucket."
+        ),
     ] = DocumentKind.IAM,
-    tenant: Annotated[str, typer.Option(help="Tenant; all tenants if not given.")] = "*",
+    tenant: Annotated[str, typer.Option(help="Tenant, or * for all tenants.")] = "*",
     is_by_tag: Annotated[
         bool, typer.Option("--by-tag", help="Take the tenant from the session tag `tenant`.")
     ] = False,
     bucket: Bucket = "",
     region: Region = "",
-    kms_key: Annotated[str, typer.Option(help="Key template, instead of store.kms_key.")] = "",
+    kms_key: Annotated[str, typer.Option(help="KMS key template.  [default: store.kms_key]")] = "",
     staging: Staging = "",
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            help="SQS queue, repeatable, with dead-letter queues; the one of queue.waker if not given."
+            help="SQS queue. Repeat it for more, and for dead-letter queues.  [default: from queue.waker]"
         ),
     ] = None,
     models: Models = "",
     models_key: Annotated[
         str,
         typer.Option(
-            help="Alias or ARN of the KMS key of the model bucket; models.kms_key or alias/filmgate-models."
+            help="Alias or ARN of the model bucket's KMS key.  [default: models.kms_key, or "
+            "alias/filmgate-models]"
         ),
     ] = "",
     user: Annotated[
         list[str] | None,
-        typer.Option(help="Role ARN that may use the key, repeatable; filmgate-* if not given."),
+        typer.Option(help="Role ARN that may use the key. Repeat it for more.  [default: filmgate-*]"),
     ] = None,
 ) -> None:
-    """Print one least-privilege policy document as JSON."""
+    """Print a least-privilege policy document as JSON."""
     from filmgate.aws.deployment import TENANT_TAG, TenantScope
 
     given = {"store.kms_key": kms_key or None, "models.kms_key": models_key or None}
@@ -113,14 +117,18 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     account: Account,
     cluster: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
     oidc_issuer: Annotated[
-        str, typer.Option(help="OIDC issuer of the cluster, for IRSA; Pod Identity alone if not given.")
+        str, typer.Option(help="OIDC issuer of the cluster, for IRSA. Without it, only Pod Identity.")
     ] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "filmgate",
     release: Annotated[str, typer.Option(help="Name of the Helm release.")] = "filmgate",
-    tenant: Annotated[list[str] | None, typer.Option(help="Tenant that gets a KMS key, repeatable.")] = None,
+    tenant: Annotated[
+        list[str] | None, typer.Option(help="Tenant that gets a KMS key. Repeat it for more.")
+    ] = None,
     dedicated_tenant: Annotated[
         list[str] | None,
-        typer.Option(help="Tenant with its own workers, which get a role for this tenant only, repeatable."),
+        typer.Option(
+            help="Tenant with its own workers, which get a role for this tenant only. Repeat it for more."
+        ),
     ] = None,
     bucket: Bucket = "",
     region: Region = "",
@@ -128,16 +136,16 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     staging: Staging = "",
     queue: Annotated[
         list[str] | None,
-        typer.Option(help="SQS FIFO queue, repeatable; the one of queue.waker if not given."),
+        typer.Option(help="SQS FIFO queue. Repeat it for more.  [default: from queue.waker]"),
     ] = None,
     audit_bucket: Annotated[
         str,
         typer.Option(
-            help="Bucket of the audit; that of audit.anchor or filmgate-audit-ACCOUNT-REGION if not given."
+            help="Bucket for audit anchors.  [default: from audit.anchor, or filmgate-audit-ACCOUNT-REGION]"
         ),
     ] = "",
 ) -> None:
-    """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
+    """Print a CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
     from filmgate.aws.template import Stack, build_template
     from filmgate.aws.template_roles import Cluster
 
@@ -147,21 +155,21 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     stack = Stack(
         deployment,
         Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
-        _check_tenants(deployment, tenant or ()),
-        _check_tenants(deployment, dedicated_tenant or ()),
+        _check_tenants(deployment, tenant or (), "--tenant"),
+        _check_tenants(deployment, dedicated_tenant or (), "--dedicated-tenant"),
         audit_bucket,
         settings.provider.region if settings.provider.region != deployment.region else "",
     )
     typer.echo(json.dumps(build_template(stack), indent=2))
 
 
-def _check_tenants(deployment: "Deployment", names: Sequence[str]) -> tuple[str, ...]:
+def _check_tenants(deployment: "Deployment", names: Sequence[str], option: str) -> tuple[str, ...]:
     """Raises UsageError for a name that is no tenant, and for tenants that share a key."""
     from filmgate.aws.deployment import TenantScope
 
     if "*" in names:
-        raise UsageError("* is not the name of a tenant; repeat --tenant for each one", option="--tenant")
-    tenants = tuple(check_tenant(name) for name in names)
+        raise UsageError(f"* is not the name of a tenant; repeat {option} for each one", option=option)
+    tenants = tuple(check_tenant(name, option) for name in names)
     if tenants and not TenantScope(deployment, tenants[0]).alias:
         raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
     return tenants
@@ -183,7 +191,8 @@ def open_deployment(
     from filmgate.aws.s3_location import S3Location
     from filmgate.aws.tenant_key import KeyTemplate
 
-    store, audit, models = settings.store, settings.audit, settings.models.url.removeprefix("s3://")
+    store, audit, provider = settings.store, settings.audit, settings.provider
+    models = settings.models.url.removeprefix("s3://")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"{account!r} is not an AWS account id of 12 digits", option="--account")
     if not store.region:
@@ -206,7 +215,9 @@ def open_deployment(
         models=S3Location.parse(f"s3://{models}") if models else None,
         has_comprehend=settings.classifier.kind == "comprehend",
         models_key=settings.models.kms_key or _MODELS_KEY,
-        staging_key=settings.provider.kms_key,
+        bedrock_model="" if provider.kind == "http" else provider.model or "*",
+        bedrock_region=provider.region or "*",
+        staging_key=provider.kms_key,
         audit_key=audit.signing_key.removeprefix("kms://"),
         audit_anchor=S3Location.parse(audit.anchor, "audit.anchor") if is_anchor_in_s3 else None,
     )
@@ -220,8 +231,8 @@ def queue_names(waker: str) -> list[str]:
     return [re.sub(r"\{\w+\}", "*", name)] if name else []
 
 
-def check_tenant(name: str) -> str:
+def check_tenant(name: str, option: str = "--tenant") -> str:
     """The name, if it is a tenant id or `*`. Raises UsageError."""
     if name != "*" and not TENANT_ID_PATTERN.fullmatch(name):
-        raise UsageError(f"{name!r} is not the name of a tenant", option="--tenant")
+        raise UsageError(f"{name!r} is not the name of a tenant", option=option)
     return name

@@ -16,13 +16,15 @@ COPY_OBJECTS_FIRST = (
 
 
 def back_up_installation(
-    target: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
-    keys: Annotated[Path | None, typer.Option(help="A new folder for the tenants' keys, elsewhere.")] = None,
+    target: Annotated[Path, typer.Argument(help="New folder for the backup.", show_default=False)],
+    keys: Annotated[
+        Path | None, typer.Option(help="New folder for the tenants' keys, in another place.")
+    ] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Copy the database while the service runs, list the objects it refers to, and copy the keys apart."""
-    from filmgate.worker.backup import back_up
+    """Copy the database while the service runs, list the objects it uses, and copy the keys separately."""
+    from filmgate.maintenance.backup import back_up
 
     settings = settings_with(data)
     if not settings.queue.url:
@@ -36,16 +38,16 @@ def back_up_installation(
 
 
 def restore_installation(
-    source: Annotated[Path, typer.Argument(help="The folder of a backup.", show_default=False)],
-    keys: Annotated[Path | None, typer.Option(help="The folder with the tenants' keys.")] = None,
+    source: Annotated[Path, typer.Argument(help="Folder of the backup.", show_default=False)],
+    keys: Annotated[Path | None, typer.Option(help="Folder with the tenants' keys.")] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Restore a backup into a data folder without a database and check that objects and prompts can be read.
+    """Restore a backup into a data folder that has no database, and check objects and prompts.
 
-    Copy the objects first. Exit code 1 if anything is missing.
+    Copy the objects first. Exits with 1 if an object or a key is missing.
     """
-    from filmgate.worker.backup import restore
+    from filmgate.maintenance.backup import restore
 
     settings = settings_with(data)
     if not settings.queue.url:
@@ -57,7 +59,7 @@ def restore_installation(
     else:
         typer.echo(f"{done.jobs} jobs restored, {done.ended_leases} of them are rendered again")
         for name in done.missing_objects:
-            typer.echo(f"missing object: {name}", err=True)
+            typer.echo(f"missing or damaged object: {name}", err=True)
         for tenant_id in done.unreadable_tenants:
             typer.echo(f"the prompts of {tenant_id} cannot be read: its key is missing", err=True)
     if done.missing_objects or done.unreadable_tenants:

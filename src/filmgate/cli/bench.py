@@ -1,19 +1,16 @@
 """`filmgate bench`: measures this machine and reports ratios within one run."""
 
 import json
-import os
-import platform
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate import __version__
 from filmgate.cli.bench_service import bench_service, require_writable
 from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
+from filmgate.pipeline.bench.provenance import provenance
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.decode import Measured, Pair
@@ -30,25 +27,25 @@ bench.command("service")(bench_service)
 def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     vae: Annotated[str, typer.Option(help="VAE to build at full size, with random weights.")] = "wan2.1",
     model: Annotated[
-        str | None, typer.Option(help="Real weights instead: a diffusers folder or hub id.")
+        str | None, typer.Option(help="Use real weights instead: a diffusers folder or hub id.")
     ] = None,
     size: Annotated[str, typer.Option(help="Size in pixels.")] = "1280x720",
-    frames: Annotated[int, typer.Option(min=1, help="Length of the clip.")] = 81,
+    frames: Annotated[int, typer.Option(min=1, help="Number of frames.")] = 81,
     rounds: Annotated[
         int,
         typer.Option(
             min=1, help="Timed runs after a warm-up; the median is reported. 1 measures memory only."
         ),
     ] = 3,
-    variants: Annotated[str, typer.Option(help="Comma-separated. Default: all.")] = "",
+    variants: Annotated[str, typer.Option(help="Variants to measure, comma-separated.  [default: all]")] = "",
     timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG file.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the results to this JSON file after every variant."),
+        typer.Option("--output", "-o", help="Write the results to this JSON file after every variant."),
     ] = None,
     is_json: AsJson = False,
 ) -> None:
-    """Latents to MP4: as diffusers users write it, plain, overlapped, and the decoder alone."""
+    """Measure decoding from latents to MP4: typical diffusers code, plain, overlapped, the decoder only."""
     from filmgate.settings import load_settings
 
     settings = load_settings().pipeline
@@ -61,7 +58,7 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         raise UsageError(message, option="--variants")
     if model is None and vae not in VAES:
         raise UsageError(f"there is no VAE {vae!r}; use one of {', '.join(VAES)}", option="--vae")
-    for option, path in (("--timeline", timeline), ("--out", out)):
+    for option, path in (("--timeline", timeline), ("--output", out)):
         require_writable(path, option)
     running, about = open_bench(model or vae, size, frames, rounds, settings)
     chosen = named or set(running.variants)
@@ -136,24 +133,6 @@ def report(measured: "dict[str, Measured]", about: dict[str, object]) -> dict[st
 def _per_pixel(measured: "Measured", pixels: int) -> dict[str, float | None]:
     copied = measured.gpu.bytes_to_host / pixels if measured.gpu else None
     return {"bytes_copied_per_pixel": round(copied, 4) if copied is not None else None}
-
-
-def provenance() -> dict[str, object]:
-    """The commit and the machine that a result belongs to."""
-    head = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
-    return {
-        "version": __version__,
-        "commit": head.stdout.strip() or None,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-    }
 
 
 def draw(pair: "Pair", about: dict[str, object]) -> str:

@@ -1,21 +1,12 @@
 """`filmgate config`: every effective setting and its source."""
 
 import json
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from filmgate.settings import Origin
-
-
-MASKED = ("secret", "password", "token", "api_key")
-URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 
 def show_config(
@@ -24,6 +15,7 @@ def show_config(
 ) -> None:
     """Print every effective setting and its source. Secrets are masked."""
     from filmgate.settings import read_settings
+    from filmgate.settings.wording import masked
     from filmgate.slo.objectives import parse_objectives
 
     settings, origins = read_settings()
@@ -32,18 +24,13 @@ def show_config(
         origins = [replace(o, value=data, source="--data") if o.key == "data" else o for o in origins]
     report_data_folder(settings_with(data))
     if is_json:
-        typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}, default=str))
+        typer.echo(
+            json.dumps(
+                {o.key: {"value": masked(o.key, o.value), "source": o.source} for o in origins}, default=str
+            )
+        )
         return
-    rows = [(o.key, str(shown(o)), o.source, o.description) for o in origins]
+    rows = [(o.key, str(masked(o.key, o.value)), o.source, o.description) for o in origins]
     key, value, source = (max(len(row[column]) for row in rows) for column in range(3))
     for row in rows:
         typer.echo(f"{row[0]:<{key}}  {row[1]:<{value}}  {row[2]:<{source}}  {row[3]}")
-
-
-def shown(origin: "Origin") -> object:
-    """The value, masked if it is a secret or a URL with a password."""
-    name = origin.key.rpartition(".")[2]
-    is_secret = any(word in name for word in MASKED)
-    if is_secret and origin.value:
-        return "********"
-    return URL_PASSWORD.sub(r"\1:********", origin.value) if isinstance(origin.value, str) else origin.value

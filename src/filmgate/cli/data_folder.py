@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from filmgate.settings import Settings
 
 CHOOSE_OR_SERVE = "use --data, set FILMGATE_DATA, or run `filmgate serve` to create it"
-Data = Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")]
+Data = Annotated[Path | None, typer.Option(help="Data folder.  [default: the `data` setting]")]
 
 
 def settings_with(data: Path | None, given: "Mapping[str, object]" = MappingProxyType({})) -> "Settings":
@@ -60,5 +60,7 @@ def opened_database(settings: "Settings", *, may_create: bool = False) -> "Itera
         yield database
     finally:
         database.close()
-    place = database.url.set(drivername=database.url.get_backend_name()).render_as_string(hide_password=True)
+    # The query may contain a password too.
+    url = database.url.set(drivername=database.url.get_backend_name(), query={})
+    place = url.render_as_string(hide_password=True)
     typer.echo(f"database: {place if settings.queue.url else settings.data / DEFAULT_FILE}", err=True)

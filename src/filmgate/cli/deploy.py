@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from filmgate.cli.data_folder import Data, require_data_folder, settings_with
+from filmgate.cli.data_folder import Data, opened_database, settings_with
 from filmgate.cli.deploy_replay import replay_scaling
 from filmgate.cli.options import AsJson
+from filmgate.cli.plan.options import UserFile
 from filmgate.errors import RunError, UsageError
 
-deploy = typer.Typer(help="From a plan to a running installation.", no_args_is_help=True)
+deploy = typer.Typer(
+    help="Print Helm values for a plan, check an installation against its plan, and migrate the database.",
+    no_args_is_help=True,
+)
 
 deploy.command("replay")(replay_scaling)
 
@@ -25,18 +29,26 @@ def print_values(
     plan: PlanFile,
     model_name: Annotated[str, typer.Option(help="Name of the model in the API.")],
     model: Annotated[str, typer.Option(help="s3://BUCKET/models/NAME/vN/, or another location.")] = "",
+    tenant: Annotated[
+        list[str] | None, typer.Option(help="A tenant with its own workers, if the plan separates tenants.")
+    ] = None,
+    catalog_file: UserFile = None,
 ) -> None:
-    """Print values of the Helm chart for the fleet of a plan, as JSON, which helm reads as YAML."""
-    from filmgate.catalog.loader import load_catalog
+    """Print Helm values for the fleet of a plan, as JSON, which helm reads as YAML."""
+    from filmgate.cli.plan.inputs import open_catalog
     from filmgate.deploy.plan import read_plan
     from filmgate.deploy.values import build_values
     from filmgate.models.names import NamedModel
 
     fleet = read_plan(plan)
-    machine = load_catalog().instances.get(fleet.machine)
+    name = fleet.deployment.instance_type
+    machine = open_catalog(catalog_file, None).instances.get(name)
     if machine is None:
-        raise UsageError(f"the catalog has no instance {fleet.machine}", option="--plan")
-    values = build_values(fleet, machine, NamedModel(model_name, model or model_name))
+        raise UsageError(
+            f"the catalog has no instance type {name}; plan without --gpu, or give the plan's --catalog",
+            option="--plan",
+        )
+    values = build_values(fleet, machine, NamedModel(model_name, model or model_name), tenant or ())
     typer.echo(json.dumps(values, indent=2))
 
 
@@ -44,7 +56,7 @@ def print_values(
 def check(
     plan: PlanFile,
     url: Annotated[str, typer.Option(help="URL of the API, such as http://127.0.0.1:8000.")],
-    key_file: Annotated[Path, typer.Option(help="File with an API key of the scope admin.")],
+    key_file: Annotated[Path, typer.Option(help="File with an API key that has the `admin` scope.")],
     model_name: Annotated[str, typer.Option(help="Name of the model in the API.")],
     is_json: AsJson = False,
 ) -> None:
@@ -69,14 +81,10 @@ def check(
 
 @deploy.command("migrate")
 def migrate(data: Data = None) -> None:
-    """Create or upgrade the schema of the database: that of queue.url, or the one in the data folder."""
-    from filmgate.database import open_database
-
-    settings = settings_with(data)
-    if not settings.queue.url:
-        require_data_folder(settings)
-    open_database(settings.queue, settings.data).close()
-    typer.echo("the schema is current")
+    """Create or upgrade the database schema: the database in queue.url, or SQLite in the data folder."""
+    with opened_database(settings_with(data), may_create=True):
+        pass  # opening it migrates it
+    typer.echo("the schema is up to date")
 
 
 def _read_metrics(url: str, key_file: Path) -> str:
@@ -91,9 +99,9 @@ def _read_metrics(url: str, key_file: Path) -> str:
         raise RunError(f"{url} cannot be reached: {exc}; check --url, and that the server runs") from exc
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         raise UsageError(
-            "the key is not valid or lacks the scope admin; see `filmgate tenant set --scopes`",
+            "the key is not valid or lacks the `admin` scope; see `filmgate tenant set --scopes`",
             option="--key-file",
         )
     if answer.status_code != httpx.codes.OK:
-        raise RunError(f"{url}/metrics answered {answer.status_code}; check that --url is the URL of the API")
+        raise RunError(f"{url}/metrics returned {answer.status_code}; check that --url is the URL of the API")
     return answer.text

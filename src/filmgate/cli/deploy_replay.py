@@ -1,4 +1,4 @@
-"""`filmgate deploy replay`: what settings of the autoscaler cost, and how many jobs they make late."""
+"""`filmgate deploy replay`: the cost and the late jobs of autoscaler settings."""
 
 import json
 from dataclasses import replace
@@ -21,22 +21,29 @@ _DRAWN = "scale-in after 60 s"
 
 
 def replay_scaling(  # noqa: PLR0913, PLR0917 - one argument per flag
-    scenario: Annotated[list[str] | None, typer.Option(help="monday, night, burst, week; all.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="GPU-seconds of a job.")] = 60.0,
-    slo_seconds: Annotated[float, typer.Option(min=1, help="Later jobs count as late.")] = 300.0,
-    min_replicas: Annotated[int, typer.Option(min=0, help="minReplicas of the chart.")] = 2,
-    max_replicas: Annotated[int, typer.Option(min=1, help="maxReplicas of the chart.")] = 8,
-    backlog_seconds: Annotated[float, typer.Option(min=1, help="backlogSecondsPerWorker.")] = 60.0,
-    scale_out: Annotated[float, typer.Option(min=0, help="keda.scaleOutSeconds.")] = 60.0,
-    scale_in: Annotated[float, typer.Option(min=0, help="keda.scaleInSeconds.")] = 300.0,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(help="monday, night, burst or week. Repeat it for more.  [default: all]"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="GPU-seconds per job.")] = 60.0,
+    slo_seconds: Annotated[
+        float, typer.Option(min=1, help="Deadline; jobs that take longer count as late.")
+    ] = 300.0,
+    min_replicas: Annotated[int, typer.Option(min=0, help="The chart's minReplicas.")] = 2,
+    max_replicas: Annotated[int, typer.Option(min=1, help="The chart's maxReplicas.")] = 8,
+    backlog_seconds: Annotated[
+        float, typer.Option(min=1, help="The chart's backlogSecondsPerWorker.")
+    ] = 60.0,
+    scale_out: Annotated[float, typer.Option(min=0, help="The chart's keda.scaleOutSeconds.")] = 60.0,
+    scale_in: Annotated[float, typer.Option(min=0, help="The chart's keda.scaleInSeconds.")] = 300.0,
     office_hours: Annotated[str, typer.Option(help="FROM-TO:REPLICAS on weekdays, such as 6.5-20:2.")] = "",
-    node_seconds: Annotated[float, typer.Option(min=0, help="Start of a node.")] = 120.0,
-    load_seconds: Annotated[float, typer.Option(min=0, help="Load of the model on a node.")] = 60.0,
+    node_seconds: Annotated[float, typer.Option(min=0, help="Seconds until a new node is ready.")] = 120.0,
+    load_seconds: Annotated[float, typer.Option(min=0, help="Seconds to load the model.")] = 60.0,
     usd_per_hour: Annotated[float, typer.Option(min=0, help="Price of a GPU-hour.")] = 3.36,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture of the replay.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the replay into this file.")] = None,
     is_json: AsJson = False,
 ) -> None:
-    """Replay workloads on a fleet scaled by KEDA, with these settings and with others for comparison."""
+    """Simulate workloads on a fleet that KEDA scales, with these settings and with others for comparison."""
     from filmgate.planner.fleet.keda import KedaSettings
     from filmgate.planner.fleet.replay import Machines
     from filmgate.planner.fleet.scenarios import SCENARIOS
@@ -84,7 +91,7 @@ def _replay_all(
 
 
 def alternatives(given: "KedaSettings") -> "Mapping[str, KedaSettings]":
-    """The settings, and what others would do instead."""
+    """These settings, and others to compare them with."""
     from filmgate.planner.fleet.keda import OfficeHours
 
     hours = given.schedule or (OfficeHours(6.5, 20.0, max(1, given.min_replicas)),)
@@ -106,9 +113,15 @@ def _parse_hours(text: str) -> "OfficeHours":
     try:
         hours, replicas = text.split(":")
         start, end = (float(hour) for hour in hours.split("-"))
-        return OfficeHours(start, end, int(replicas))
+        found = OfficeHours(start, end, int(replicas))
     except ValueError as exc:
         raise UsageError(f"expected FROM-TO:REPLICAS, got {text!r}", option="--office-hours") from exc
+    if not 0 <= start < end <= 24 or found.replicas < 1:
+        raise UsageError(
+            f"expected hours of one day such as 6.5-20, and at least one replica, got {text!r}",
+            option="--office-hours",
+        )
+    return found
 
 
 def _summary(replays: "Mapping[str, Replay]", slo_seconds: float) -> dict[str, object]:

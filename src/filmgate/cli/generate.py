@@ -33,11 +33,17 @@ _SUFFIXES = (".mp4", ".m4v")
 
 Lora = Annotated[
     list[str] | None,
-    typer.Option(help="LoRA: a safetensors file, hub id, s3://... or known name, with :SCALE. Repeatable."),
+    typer.Option(
+        help="LoRA: a safetensors file, hub id, s3://... or known name, with :SCALE. Repeat it for more."
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(help="Denoising steps.")]
 Seed = Annotated[int | None, typer.Option(help="The same seed renders the same clip on the same machine.")]
 Prompts = Annotated[Path | None, typer.Option(help="File with one prompt per line, instead of PROMPT.")]
+Quality = Annotated[
+    str | None,
+    typer.Option(help="full, balanced or draft. The last two are faster, but change the picture slightly."),
+]
 PixelFormat = Annotated[
     str | None,
     typer.Option(help="yuv420p, yuv420p10, yuv422p or yuv422p10. Browsers play yuv420p only."),
@@ -47,35 +53,35 @@ PixelFormat = Annotated[
 def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     prompt: Annotated[str | None, typer.Argument(help="What the clip shows.", show_default=False)] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The MP4 file to write; - writes it to stdout.")
+        Path, typer.Option("--output", "-o", help="MP4 file to write, or - for stdout.")
     ] = Path("clip.mp4"),
     model: Annotated[
         str,
         typer.Option(
-            help="A model of the package or the catalog, a diffusers folder, a hub id or s3://BUCKET/PATH."
+            help="A built-in model, a catalog model, a diffusers folder, a hub id or s3://BUCKET/PATH."
         ),
     ] = DEFAULT_MODEL,
-    size: Annotated[str | None, typer.Option(help="Size in pixels. Default: the model's.")] = None,
+    size: Annotated[str | None, typer.Option(help="Size in pixels.  [default: the model's]")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of the clip in seconds.")] = None,
     frames: Annotated[int | None, typer.Option(help="Length in frames, instead of --seconds.")] = None,
     fps: Annotated[int | None, typer.Option(help="Frames per second.")] = None,
     steps: Steps = None,
     seed: Seed = None,
     guidance: Annotated[float | None, typer.Option(help="How closely the clip follows the prompt.")] = None,
-    quality: Annotated[
-        str | None, typer.Option(help="full, balanced or draft: fewer passes at a stated difference.")
-    ] = None,
+    quality: Quality = None,
     pixel_format: PixelFormat = None,
     lora: Lora = None,
     negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
     image: Annotated[Path | None, typer.Option(help="Image to start from.")] = None,
-    thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame to this file.")] = None,
+    thumbnail: Annotated[Path | None, typer.Option(help="Write the middle frame to this file too.")] = None,
     spritesheet: Annotated[
-        Path | None, typer.Option(help="Also write a sheet of sixteen frames to this file.")
+        Path | None, typer.Option(help="Write a sheet of sixteen frames to this file too.")
     ] = None,
     count: Annotated[
         int,
-        typer.Option("-n", min=1, help="Clips per prompt: clip-1.mp4, clip-2.mp4, ... The seed counts up."),
+        typer.Option(
+            "-n", min=1, help="Clips per prompt, as clip-1.mp4, clip-2.mp4, ... Each has the next seed."
+        ),
     ] = 1,
     prompts: Prompts = None,
     data: Data = None,
@@ -122,7 +128,10 @@ class Batch:
 
     def __post_init__(self) -> None:
         if not self.is_single and any(self.stills):
-            raise UsageError("is written for a single clip only", option="--thumbnail, --spritesheet")
+            raise UsageError(
+                "stills are written for a single clip only; leave out -n and --prompts, or the stills",
+                option="--thumbnail" if self.stills[0] else "--spritesheet",
+            )
 
     @property
     def is_single(self) -> bool:
@@ -249,11 +258,13 @@ def render_all(
             from filmgate.pipeline.encode.stills import StillPaths
             from filmgate.pipeline.generate import LocalModel
 
-            for task in tasks:
-                check_target(task.path)
+            paths = StillPaths(*stills)
+            targets = [("--output", task.path) for task in tasks]
+            for option, path in [*targets, *zip(("--thumbnail", "--spritesheet"), stills, strict=True)]:
+                if path is not None:
+                    check_target(path, option)
             control = stack.enter_context(shown_progress(f"loading {model.name}"))
             loaded = stack.enter_context(LocalModel(model, settings, pull_progress(), adapters))
-        paths = StillPaths(*stills)
         return [loaded.render(task.request, task.path, paths, control) for task in tasks]
 
 

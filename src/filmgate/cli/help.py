@@ -44,7 +44,7 @@ _QUOTAS = ("max_", "gpu_seconds_", "slo_")
 
 def name_value(name: str, type_name: str) -> str:
     """What stands for the value of an option: its meaning, or the kind of value in capitals."""
-    kind = type_name.strip("<>").removeprefix("list[").removesuffix("]").removesuffix(" range")
+    kind = type_name.lower().strip("<>").removeprefix("list[").removesuffix("]").removesuffix(" range")
     if "|" in kind:
         return kind
     if kind != "str":

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
     from filmgate.client import Filmgate, Video
 
-jobs = typer.Typer(help="List, watch, cancel and download videos of a running server.", no_args_is_help=True)
+jobs = typer.Typer(help="List, watch, cancel and download videos on a running server.", no_args_is_help=True)
 
 VideoId = Annotated[str, typer.Argument(help="Id of the video: video_...", metavar="ID", show_default=False)]
-Url = Annotated[
-    str | None, typer.Option(help="Address of the server; by default the setting client.url.", metavar="URL")
-]
+Url = Annotated[str | None, typer.Option(help="Server URL.  [default: client.url]", metavar="URL")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="File with the API key; by default client.key_file, or local.key in --data."),
+    typer.Option(help="File with the API key.  [default: local.key in --data, or client.key_file]"),
 ]
 Data = Annotated[Path | None, typer.Option(help="Data folder of a server on this machine.")]
 _VARIANTS = {"video": ".mp4", "thumbnail": ".jpg", "spritesheet": ".jpg"}
@@ -31,13 +29,13 @@ _VARIANTS = {"video": ".mp4", "thumbnail": ".jpg", "spritesheet": ".jpg"}
 
 @jobs.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(min=1, max=100, help="Number of videos, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Number of videos.")] = 20,
     url: Url = None,
     key_file: KeyFile = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """List the newest videos."""
+    """List the newest videos, newest first."""
     with open_client(url, key_file, data) as client:
         videos = client.list(limit).videos
     if is_json:
@@ -67,12 +65,12 @@ def _add_command(name: str, summary: str, act: "Callable[[Filmgate, str], Video]
 _add_command("show", "Print one video.", lambda client, video: client.get(video))
 _add_command(
     "watch",
-    "Show the progress of a video until it ends. Exit code 1 if it fails.",
-    lambda client, video: client.wait(video, is_shown=True),
+    "Show the progress of a video until it is finished. Exit with 1 if it fails.",
+    lambda client, video: client.wait(video, show_progress=True),
 )
 _add_command(
     "cancel",
-    "Stop a video. A video that has ended stays as it is.",
+    "Cancel a video. A finished video does not change.",
     lambda client, video: client.cancel(video),
 )
 
@@ -81,14 +79,14 @@ _add_command(
 def download_job(
     video_id: VideoId,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write. [default: ID.mp4 or ID.jpg]")
+        Path | None, typer.Option("--output", "-o", help="File to write.  [default: ID.mp4 or ID.jpg]")
     ] = None,
     variant: Annotated[str, typer.Option(help="video, thumbnail or spritesheet.")] = "video",
     url: Url = None,
     key_file: KeyFile = None,
     data: Data = None,
 ) -> None:
-    """Write the clip of a completed video, or a picture of it, to a file and print its path."""
+    """Download the clip of a completed video, or a still image of it, and print the file's path."""
     if variant not in _VARIANTS:
         raise UsageError(f"{variant!r} is not one of {', '.join(_VARIANTS)}", option="--variant")
     path = output or Path(video_id + _VARIANTS[variant])
@@ -104,9 +102,10 @@ def open_client(url: str | None, key_file: Path | None, data: Path | None) -> "F
     from filmgate.tenants.local import KEY_FILE
 
     settings = load_settings()
-    chosen = key_file or (Path(settings.client.key_file) if settings.client.key_file else None)
     address = url or settings.client.url
     typer.echo(f"server: {address}", err=True)
+    # An option overrides the setting.
+    chosen = key_file or (Path(settings.client.key_file) if settings.client.key_file and not data else None)
     path = chosen or (data or settings.data) / KEY_FILE
     if not path.exists():
         raise UsageError(

@@ -1,12 +1,15 @@
 """`--lora` of `filmgate generate`: adapters of the installation by name, or any file, hub id or s3:// URL."""
 
 import re
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from filmgate.models.adapters import AdapterRegistry
 
 _SCALE = re.compile(r"^(?P<place>.+?)(?::(?P<scale>-?\d*\.?\d+))?$")
@@ -21,16 +24,22 @@ def read_adapters(given: list[str], model: str, adapters_file: str) -> "tuple[Ad
     from filmgate.tenants.base import LOCAL_TENANT
 
     cards = {card.name: card for card in open_adapters(adapters_file).visible(LOCAL_TENANT)}
+    names = {name: name for name in cards}  # by what stands on the command line
     chosen = []
     for text in given:
         found = _SCALE.match(text)
         place, scale = (found["place"], found["scale"]) if found else (text, None)
-        name = place
-        if place not in cards:
-            name = re.sub(r"[+,:\s]", "-", Path(place).stem)
-            cards[name] = AdapterCard(name, model, check_place(place))
-        chosen.append(f"{name}:{scale}" if scale else name)
+        if place not in names:
+            names[place] = _new_name(place, cards)
+            cards[names[place]] = AdapterCard(names[place], model, check_place(place))
+        chosen.append(f"{names[place]}:{scale}" if scale else names[place])
     return AdapterRegistry(cards), ",".join(chosen) or None
+
+
+def _new_name(place: str, taken: "Container[str]") -> str:
+    """The name of the file; files of several trainings often have the same one."""
+    stem = re.sub(r"[+,:\s]", "-", Path(place).stem)
+    return next(name for name in chain([stem], (f"{stem}-{n}" for n in count(2))) if name not in taken)
 
 
 def check_place(place: str) -> str:

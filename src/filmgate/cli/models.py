@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 models = typer.Typer(help="Pull, list, search and check models on this machine.", no_args_is_help=True)
 
 Model = Annotated[
-    str, typer.Argument(help="A name of the catalog, HUB/ID, HUB/ID@REVISION or s3://BUCKET/models/NAME/vN/.")
+    str, typer.Argument(help="A catalog name, HUB/ID, HUB/ID@REVISION or s3://BUCKET/models/NAME/vN/.")
 ]
 Url = Annotated[str, typer.Argument(help="s3://BUCKET/models/NAME/vN/", metavar="URL")]
 _PROGRESS_SECONDS = 2.0
@@ -38,13 +38,13 @@ def push(
     url: Url,
     is_json: AsJson = False,
 ) -> None:
-    """Upload a folder as a version: first the files, last the manifest with their SHA-256."""
+    """Upload a model folder to S3 as a new version. The manifest is uploaded last."""
     from filmgate.models.weights.location import parse_location
     from filmgate.models.weights.push import push_folder
     from filmgate.models.weights.remote import open_remote
     from filmgate.settings import load_settings
 
-    remote = open_remote(parse_location(url), load_settings().models)
+    remote = open_remote(parse_location(url, "URL"), load_settings().models)
     pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
     if is_json:
         typer.echo(json.dumps(asdict(pushed)))
@@ -73,8 +73,10 @@ def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
 def _find_location(model: str) -> str:
     """The hub id or s3:// URL of a model. Raises UsageError for anything that cannot be pulled."""
     from filmgate.models.names import SHIPPED, is_hub_id, name_model
-    from filmgate.models.weights.location import is_remote
+    from filmgate.models.weights.location import is_remote, parse_location
 
+    if is_remote(model):
+        parse_location(model, "MODEL")
     location = name_model(model).location
     if is_hub_id(location) or is_remote(location):
         return location
@@ -113,7 +115,7 @@ def _pull_from_s3(url: str, data: Path | None) -> dict[str, object]:
 
 @models.command("list")
 def list_models(data: Data = None, is_json: AsJson = False) -> None:
-    """List the models on this machine: of the package, in models.folders, of the hub and of S3."""
+    """List the models on this machine: built-in, in models.folders, and pulled from the hub or S3."""
     _print_models(_stored(data), is_json=is_json)
 
 
@@ -123,7 +125,7 @@ def search(
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Search the models on this machine. Exit code 1 if there is none."""
+    """Search the models on this machine. Exit with 1 if none matches."""
     from filmgate.models.weights.inventory import search_models
 
     found = search_models(text, _stored(data))
@@ -134,11 +136,13 @@ def search(
 
 @models.command("verify")
 def verify(
-    model: Annotated[str | None, typer.Argument(help="All pulled models if not given.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Model to verify.  [default: all pulled models]")
+    ] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Read every byte and compare digests. The next pull downloads damaged files again."""
+    """Read every byte of pulled models and compare digests. The next pull repairs damaged files."""
     from filmgate.models.names import is_hub_id
     from filmgate.models.weights.hub import verify_hub_model
     from filmgate.models.weights.location import parse_location
@@ -166,15 +170,17 @@ def evict(
     to_bytes: Annotated[
         int | None,
         typer.Option(
-            "--to", min=0, help="Delete the least recently used of S3 until at most this many bytes remain."
+            "--to",
+            min=0,
+            help="Delete the least recently used S3 models until at most this many bytes remain.",
         ),
     ] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Delete pulled models from this machine. A model of S3 that is in use is kept.
+    """Delete pulled models from this machine. S3 models that are in use are kept.
 
-    Of a hub model, the pinned revision is deleted; a worker that has loaded it keeps running.
+    For a hub model, deletes the pinned revision. A worker that has loaded the model keeps running.
     """
     cache = _open_cache(data)
     if bool(names) == (to_bytes is not None):
@@ -185,7 +191,8 @@ def evict(
         results = {model: _evict(model, cache) for model in map(_find_location, names or ())}
         evicted = [model for model, is_evicted in results.items() if is_evicted]
         kept = [model for model, is_evicted in results.items() if not is_evicted]
-    typer.echo(json.dumps({"evicted": evicted, "kept": kept}) if is_json else "\n".join(evicted))
+    text = json.dumps({"evicted": evicted, "kept": kept}) if is_json else "\n".join(evicted)
+    typer.echo(text, nl=bool(text))
     if kept:
         raise ModelError(
             f"not deleted, because in use or not pulled: {', '.join(kept)}; see `filmgate models list`"
@@ -249,14 +256,14 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.2f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"
 
 
-@models.command("forget-golden")
-def forget_golden(
+@models.command("reset-canary")
+def reset_canary(
     version: Annotated[
         str, typer.Argument(help="First digits of the SHA-256 of the weights, as in metrics.")
     ],
     data: Data = None,
 ) -> None:
-    """Delete the golden clips of a version; the next worker that loads it makes new ones."""
+    """Delete a version's golden clips, to which canary checks compare. The next worker makes new ones."""
     from filmgate.worker.golden import SqlGoldenClips
 
     with opened_database(settings_with(data)) as database:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Command: TypeAlias = Callable[..., None]
 
 

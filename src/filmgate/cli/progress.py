@@ -11,10 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from filmgate.pipeline.control import Control
-    from filmgate.pipeline.control import Progress as Step
+    from filmgate.pipeline.control import Control, Step
 
-LABELS = {"text": "encoding the prompt", "denoise": "denoising", "decode": "decoding", "finish": "writing"}
+LABELS = {"text": "encoding the prompt", "denoise": "denoising", "decode": "decoding"}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Ends a process that has loaded torch without the second in which Python frees every object."""
+"""Exits a process that has loaded torch without spending a second on freeing every object."""
 
 import atexit
 import os

@@ -26,7 +26,7 @@ def show_route(
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Print the route of a job, the reason with its numbers, and all moves. Clients do not see this."""
+    """Print a job's route, the reason with its numbers, and all route changes. Clients do not see this."""
     found, events = read_job(TenantId(tenant), JobId(job), settings_with(data))
     moves = [event for event in events if event.route is not None]
     if is_json:
@@ -34,7 +34,7 @@ def show_route(
         return
     routing = found.routing
     typer.echo(f"{found.id}  {found.state}  {found.route}  {routing.reason}")
-    for name, value in (("why", routing.detail), ("offer", routing.offer), ("usd", routing.usd)):
+    for name, value in (("why", routing.detail), ("model", routing.provider_model), ("usd", routing.usd)):
         if value not in ("", None):
             typer.echo(f"  {name:<8}{value}")
     for change in routing.changes:

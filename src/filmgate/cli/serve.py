@@ -17,14 +17,16 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more. "
-            "The first is the default; without this option, the setting admission.default_model is served."
+            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more; "
+            "the first is the default.  [default: admission.default_model]"
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free port.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on, or 0 for any free port.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for jobs, clips and keys.")] = None,
-    has_worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Also run a worker.")] = True,
+    has_worker: Annotated[
+        bool, typer.Option("--worker/--no-worker", help="Run a worker too, as a child process.")
+    ] = True,
     is_open: Annotated[
         bool, typer.Option("--open", help="Accept requests without an API key; only on loopback.")
     ] = False,

@@ -16,24 +16,26 @@ if TYPE_CHECKING:
     from filmgate.slo.attainment import Attainment
 
 slo = typer.Typer(
-    help="Show how the objectives are met; print alerts and dashboards.", invoke_without_command=True
+    help="Show SLO attainment; print alert rules, alarms and dashboards.", invoke_without_command=True
 )
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 Runbooks = Annotated[
     str | None,
-    typer.Option(help="Base URL of the runbooks; by default the setting slo.runbooks.", metavar="URL"),
+    typer.Option(help="Base URL of the runbooks.  [default: slo.runbooks]", metavar="URL"),
 ]
 
 
 @slo.callback()
 def show_slo(
     context: typer.Context,
-    is_by_tenant: Annotated[bool, typer.Option("--by-tenant", help="One row per tenant and class.")] = False,
+    is_by_tenant: Annotated[
+        bool, typer.Option("--by-tenant", help="Print one row per tenant and clip class.")
+    ] = False,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Print attainment, error budget and burn rates, from the database alone."""
+    """Print attainment, error budget and burn rates, from the database only."""
     if context.invoked_subcommand is not None:
         return
     from filmgate.slo.report import SloReport
@@ -46,7 +48,7 @@ def show_slo(
         typer.echo(json.dumps(report.to_shape(found)))
         return
     if not found:
-        typer.echo(f"no job has ended in the last {settings.slo.window_seconds / 86400:g} days")
+        typer.echo(f"no job has finished in the last {settings.slo.window_seconds / 86400:g} days")
     for attainment in found:
         typer.echo(_to_line(attainment))
 
@@ -55,13 +57,14 @@ def show_slo(
 def print_rules(
     runbooks: Runbooks = None,
     gpu_metrics: Annotated[
-        str, typer.Option(help="Metrics for the alerts on GPUs: filmgate (workers) or dcgm (DCGM exporter).")
+        str, typer.Option(help="Metrics for GPU alerts: filmgate (workers) or dcgm (DCGM exporter).")
     ] = "filmgate",
     labels: Annotated[
         list[str] | None,
         typer.Option(
             "--label",
-            help="Only series with this label, where one Prometheus scrapes several releases. Repeatable.",
+            help="Use only series with this label, if one Prometheus scrapes several releases. Repeat it "
+            "for more.",
             metavar="NAME=VALUE",
         ),
     ] = None,
@@ -69,12 +72,12 @@ def print_rules(
         list[str] | None,
         typer.Option(
             "--dcgm-label",
-            help="The same for series of the DCGM exporter, which has its own labels. Repeatable.",
+            help="The same for series of the DCGM exporter, which has its own labels.",
             metavar="NAME=VALUE",
         ),
     ] = None,
 ) -> None:
-    """Print the rules file of Prometheus: recording rules and alerts."""
+    """Print a Prometheus rules file: recording rules and alerts."""
     from filmgate.settings import load_settings
     from filmgate.slo.gpu_alerts import GpuMetrics
     from filmgate.slo.rules import Release, rules_file
@@ -101,11 +104,11 @@ def print_alarms(
     ] = "",
     tenants: Annotated[
         list[str] | None,
-        typer.Option("--tenant", help="Add an alarm on the late jobs of this tenant. Repeatable."),
+        typer.Option("--tenant", help="Add an alarm on this tenant's late jobs. Repeat it for more."),
     ] = None,
     runbooks: Runbooks = None,
 ) -> None:
-    """Print the same alerts as alarms of CloudWatch: inputs of `aws cloudwatch put-metric-alarm`."""
+    """Print the same alerts as CloudWatch alarms, as input for `aws cloudwatch put-metric-alarm`."""
     from filmgate.settings import load_settings
     from filmgate.slo.cloudwatch import alarm_documents
 
@@ -119,7 +122,9 @@ def print_alarms(
 
 @slo.command("dashboards")
 def write_dashboards(
-    folder: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for one file each.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write the files to.")
+    ] = None,
 ) -> None:
     """Print the Grafana dashboards as JSON, or write one file per dashboard."""
     from filmgate.slo.dashboards import all_dashboards

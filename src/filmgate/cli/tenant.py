@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.audit.records import COMMAND
 from filmgate.cli.data_folder import (
     Data,
     opened_database,
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from filmgate.maintenance.offboarding import Offboarded, Offboarding
     from filmgate.tenants.base import IssuedKey, PartialObjective, Tenant
     from filmgate.tenants.registry import TenantRegistry
-    from filmgate.worker.offboarding import Offboarded, Offboarding
 
-tenant = typer.Typer(help="Tenants, their API keys and quotas.", no_args_is_help=True)
+tenant = typer.Typer(help="Manage tenants, API keys and quotas.", no_args_is_help=True)
 
 
 @tenant.command("add")
@@ -39,7 +40,7 @@ def add_tenant(changes: TenantChanges, name: Name, *, data: Data = None, is_json
 
     wanted = changes.apply(Tenant(TenantId(name)))
     with opened_registry(data, may_create=True) as registry:
-        issued = registry.add(wanted)
+        issued = registry.add(wanted, COMMAND)
     print_key(issued, is_json=is_json)
 
 
@@ -50,13 +51,13 @@ def set_tenant(changes: TenantChanges, name: Name, *, data: Data = None, is_json
     if not changes:
         raise UsageError("set at least one option; see `filmgate tenant set --help`", option="NAME")
     with opened_registry(data) as registry:
-        changed = registry.update(TenantId(name), changes.apply)
+        changed = registry.update(TenantId(name), changes.apply, COMMAND)
     typer.echo(json.dumps(as_dict(changed)) if is_json else describe(changed))
 
 
 @tenant.command("list")
 def list_tenants(data: Data = None, is_json: AsJson = False) -> None:
-    """Print every tenant with its scopes and limits, without keys."""
+    """List all tenants with their scopes and limits, without keys."""
     with opened_registry(data) as registry:
         tenants = registry.tenants()
     if is_json:
@@ -87,28 +88,28 @@ def rotate_key(
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Create an API key, print it, and end all older keys. The key is not shown again."""
+    """Create and print a new API key, and revoke all older keys. The key is not shown again."""
     seconds = read_seconds(overlap, "--overlap")
     with opened_registry(data) as registry:
-        issued = registry.rotate(TenantId(name), seconds)
+        issued = registry.rotate(TenantId(name), seconds, COMMAND)
     print_key(issued, is_json=is_json)
-    ending = f"end in {overlap}" if seconds else "have ended; --overlap 24h would keep them for a day"
+    ending = f"expire in {overlap}" if seconds else "are revoked; --overlap 24h would keep them for a day"
     typer.echo(f"older keys of {name} {ending}", err=True)
 
 
 @tenant.command("enable")
 def enable_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> None:
-    """Accept the requests of a disabled tenant again. Its keys are unchanged."""
+    """Accept requests of a disabled tenant again. Its keys do not change."""
     with opened_registry(data) as registry:
-        enabled = registry.update(TenantId(name), lambda old: replace(old, is_enabled=True))
+        enabled = registry.update(TenantId(name), lambda old: replace(old, is_enabled=True), COMMAND)
     typer.echo(json.dumps(as_dict(enabled)) if is_json else f"{enabled.id} is enabled")
 
 
 @tenant.command("disable")
 def disable_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> None:
-    """Reject the requests of a tenant. Accepted jobs still finish."""
+    """Reject new requests of a tenant. Accepted jobs still finish."""
     with opened_registry(data) as registry:
-        disabled = registry.disable(TenantId(name))
+        disabled = registry.disable(TenantId(name), COMMAND)
     typer.echo(json.dumps(as_dict(disabled)) if is_json else f"{disabled.id} is disabled")
 
 
@@ -116,18 +117,18 @@ def disable_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> No
 def forget_tenant(
     name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
 ) -> None:
-    """Cancel a tenant's jobs and destroy its encryption key: nothing it stored can be read again."""
+    """Cancel a tenant's jobs and destroy its encryption key, so that its data can never be read again."""
     with opened_tenant_data(name, data, is_confirmed=is_confirmed) as offboarding:
-        _print_offboarded(name, offboarding.forget(TenantId(name)), is_json=is_json)
+        _print_offboarded(name, offboarding.forget(TenantId(name), COMMAND), is_json=is_json)
 
 
 @tenant.command("delete")
 def delete_tenant(
     name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
 ) -> None:
-    """Delete a tenant: its jobs, its encryption key, its objects and its API keys."""
+    """Delete a tenant with its jobs, encryption key, objects and API keys."""
     with opened_tenant_data(name, data, is_confirmed=is_confirmed) as offboarding:
-        _print_offboarded(name, offboarding.delete(TenantId(name)), is_json=is_json)
+        _print_offboarded(name, offboarding.delete(TenantId(name), COMMAND), is_json=is_json)
 
 
 def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
@@ -138,10 +139,10 @@ def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
 @contextmanager
 def opened_tenant_data(name: str, data: "Path | None", *, is_confirmed: bool) -> "Iterator[Offboarding]":
     """Everything that belongs to tenants: jobs, keys and objects. Raises UsageError without --yes."""
-    from filmgate.worker.offboarding import opened_offboarding
+    from filmgate.maintenance.offboarding import opened_offboarding
 
     if not is_confirmed:
-        message = f"this makes everything that {name} stored unreadable for good; add --yes to confirm"
+        message = f"this permanently destroys all data of tenant {name}; pass --yes to confirm"
         raise UsageError(message, option="--yes")
     settings = settings_with(data)
     if not settings.queue.url:
@@ -181,7 +182,7 @@ def describe_objective(objective: "PartialObjective") -> str:
     """The tenant's own objective as text."""
     parts = [] if objective.target is None else [f"{100 * objective.target:.4g} %"]
     parts += [] if objective.seconds is None else [f"in {objective.seconds:g} s"]
-    return " ".join(parts) or "by class of clip"
+    return " ".join(parts) or "by clip class"
 
 
 def describe_screening(t: "Tenant") -> str:

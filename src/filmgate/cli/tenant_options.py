@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters.", show_default=False)]
 Scopes = Annotated[str | None, typer.Option(help="Comma-separated: generate, read, admin.")]
 Weight = Annotated[float | None, typer.Option(min=0.01, help="Share of the GPUs relative to other tenants.")]
-MaxQueued = Annotated[str | None, typer.Option(help="Maximum queued jobs; none: no limit.")]
-MaxRunning = Annotated[str | None, typer.Option(help="Maximum running jobs; none: no limit.")]
-GpuSeconds = Annotated[str | None, typer.Option(help="Maximum GPU-seconds per day; none: no limit.")]
+MaxQueued = Annotated[str | None, typer.Option(help="Maximum number of queued jobs, or `none` for no limit.")]
+MaxRunning = Annotated[
+    str | None, typer.Option(help="Maximum number of running jobs, or `none` for no limit.")
+]
+GpuSeconds = Annotated[str | None, typer.Option(help="Maximum GPU-seconds per day, or `none` for no limit.")]
 Certificate = Annotated[
-    str | None, typer.Option(help="RFC 4514 subject of its client certificate; none: no certificate.")
+    str | None, typer.Option(help="RFC 4514 subject of its client certificate, or `none`.")
 ]
 IsManaged = Annotated[
     bool | None,
@@ -32,11 +34,11 @@ IsManaged = Annotated[
 ]
 Regions = Annotated[
     str | None,
-    typer.Option("--managed-regions", help="Allowed regions of the provider, comma-separated; empty: any."),
+    typer.Option("--managed-regions", help="Allowed provider regions, comma-separated, or '' for any."),
 ]
 MaxUsd = Annotated[
     str | None,
-    typer.Option("--managed-max-usd", help="Maximum price of a clip at the provider in USD; none: no limit."),
+    typer.Option("--managed-max-usd", help="Maximum provider price per clip in USD, or `none` for no limit."),
 ]
 MayResize = Annotated[
     bool | None,
@@ -46,10 +48,10 @@ MayResize = Annotated[
         show_default=False,
     ),
 ]
-MayRelength = Annotated[
+MayChangeLength = Annotated[
     bool | None,
     typer.Option(
-        "--managed-relength/--no-managed-relength",
+        "--managed-change-length/--no-managed-change-length",
         help="Allow the provider to change the length.",
         show_default=False,
     ),
@@ -59,7 +61,7 @@ ScreeningChoices = Annotated[
     typer.Option(
         "--screening",
         metavar="CATEGORY=ACTION",
-        help="Action for prompts of a category: allow, flag, reject or default. Repeatable.",
+        help="Action for prompts of a category: allow, flag, reject or default. Repeat it for more.",
         show_default=False,
     ),
 ]
@@ -73,13 +75,15 @@ IsDedicated = Annotated[
 ]
 SloSeconds = Annotated[
     str | None,
-    typer.Option(help="Seconds within which its clips must be ready; none: as the class of clip."),
+    typer.Option(help="Deadline for its clips in seconds, or `none` for the clip class's deadline."),
 ]
 SloTarget = Annotated[
     str | None,
-    typer.Option(help="Share of its jobs that must be in time, such as 0.99; none: as the class of clip."),
+    typer.Option(
+        help="Share of its jobs that must be on time, such as 0.99, or `none` for the clip class's."
+    ),
 ]
-Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
+Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. This cannot be undone.")]
 
 _DURATION = re.compile(r"(\d{1,9})(s|m|h|d)")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -96,10 +100,12 @@ def read_seconds(text: str, option: str) -> float:
 def read_scopes(text: str) -> "frozenset[Scope]":
     from filmgate.tenants.base import Scope
 
-    try:
-        return frozenset(Scope(scope.strip()) for scope in text.split(","))
-    except ValueError as exc:
-        raise UsageError(f"{exc}; choose from generate, read, admin", option="--scopes") from exc
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in set(Scope)]:
+        raise UsageError(
+            f"there is no scope {unknown[0]!r}; choose from {', '.join(Scope)}", option="--scopes"
+        )
+    return frozenset(Scope(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,7 @@ def read_changes(  # noqa: PLR0913 - one parameter per option
     regions: Regions = None,
     max_usd: MaxUsd = None,
     may_resize: MayResize = None,
-    may_relength: MayRelength = None,
+    may_change_length: MayChangeLength = None,
     screening: ScreeningChoices = None,
     is_dedicated: IsDedicated = None,
     slo_seconds: SloSeconds = None,
@@ -203,7 +209,7 @@ def read_changes(  # noqa: PLR0913 - one parameter per option
             regions=names,
             max_usd_per_clip=max_usd,
             may_resize=may_resize,
-            may_change_length=may_relength,
+            may_change_length=may_change_length,
         ),
         objective=_given(seconds=slo_seconds, target=slo_target),
         screening=screening or [],

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from filmgate.worker.base import Runner
     from filmgate.worker_process import RunnerParts
 
-DEFAULT_MODEL = "flipbook"
 CHOOSE_OR_MAKE = (
     "name the server's folder with --data or FILMGATE_DATA; if this machine shares a database and a store "
     "with its server instead of the folder, create an empty one with `mkdir`"
@@ -28,7 +27,8 @@ def worker(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more models."
+            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more.  "
+            "[default: admission.default_model]"
         ),
     ] = None,
     data: Data = None,
@@ -50,7 +50,7 @@ def worker(
         if is_managed:
             run_managed(settings, model or [])
         else:
-            run_on_gpu(settings, model or [DEFAULT_MODEL], lambda: started.append(True))
+            run_on_gpu(settings, model or [settings.admission.default_model], lambda: started.append(True))
 
 
 def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], None]") -> None:
@@ -80,7 +80,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             watch_seconds = settings.worker.gpu_watch_seconds
             known = open_adapters(settings.models.adapters_file)
             adapters = AdapterCache(
-                lambda name: ensure_adapter(known.find(name).location, cache, held),
+                lambda name: [ensure_adapter(place, cache, held) for place in known.find(name).locations],
                 settings.models.adapter_cache_bytes,
             )
             weights = Weights(lambda place, kept: ensure_local(place, cache, kept), adapters)

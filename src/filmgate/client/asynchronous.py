@@ -1,17 +1,27 @@
 """The client for asyncio: the same methods as the blocking client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from math import inf
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 import httpx
 
 from filmgate.client import operations
 from filmgate.client.files import PartialFile
 from filmgate.client.operations import Answer, Operation, T
-from filmgate.client.protocol import Call, Variant, Video, VideoList, content_call, failure_of, stream_call
+from filmgate.client.protocol import (
+    Call,
+    Variant,
+    Video,
+    VideoList,
+    connection_lost,
+    content_call,
+    stream_call,
+    stream_ended,
+)
 
 
 class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
@@ -35,37 +45,50 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
     async def delete(self, video: Video | str) -> None:
         await self._run(self._delete(video))
 
-    async def wait(self, video: Video | str, **options: Unpack[operations.WaitOptions]) -> Video:
-        return await self._run(self._wait(video, options))
+    async def wait(
+        self,
+        video: Video | str,
+        *,
+        on_progress: operations.ProgressCallback | None = None,
+        show_progress: bool = False,
+        timeout_seconds: float = inf,
+    ) -> Video:
+        return await self._run(
+            self._wait(video, on_progress, show_progress=show_progress, timeout_seconds=timeout_seconds)
+        )
 
     async def generate(
-        self, prompt: str, path: str | Path, *, is_shown: bool = False, **options: Any
+        self, prompt: str, path: str | Path, *, show_progress: bool = False, **options: Any
     ) -> Video:
-        video = await self.wait(await self.create(prompt, **options), is_shown=is_shown)
+        video = await self.wait(await self.create(prompt, **options), show_progress=show_progress)
         await self.download(video, path)
         return video
 
     async def events(self, video: Video | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         reader = operations.EventReader(video)
-        while not reader.is_done:
+        while True:
+            error = stream_ended()
             try:
-                async with self._streamed(reader.call) as response:
+                async with aclosing(await self._run(self._send(reader.call))) as response:
                     async for line in response.aiter_lines():
                         for event in reader.feed(line):
                             yield event
             except httpx.TransportError as exc:
-                reader.attempt += 1
-                await self._perform(self._pause(exc, reader.attempt))
+                error = exc
+            if reader.is_done:
+                return
+            reader.attempt += 1
+            await self._perform(self._pause(error, reader.attempt))
 
     async def stream(self, video: Video | str) -> AsyncIterator[bytes]:
-        async with self._streamed(stream_call(video)) as response:
-            async for chunk in response.aiter_bytes():
+        async with aclosing(self._read(stream_call(video))) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def download(self, video: Video | str, path: str | Path, variant: Variant = "video") -> Path:
         with PartialFile(Path(path)) as file:
-            async with self._streamed(content_call(video, variant)) as response:
-                async for chunk in response.aiter_bytes():
+            async with aclosing(self._read(content_call(video, variant))) as chunks:
+                async for chunk in chunks:
                     file.write(chunk)
         return Path(path)
 
@@ -95,16 +118,22 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
         if isinstance(step, operations.Pause):
             await asyncio.sleep(step.seconds)
             return None
+        request = self._http.build_request(step.method, step.path, **step.options)
         try:
-            return await self._http.request(step.method, step.path, **step.options)
-        except httpx.TransportError as exc:
-            return exc
-
-    @asynccontextmanager
-    async def _streamed(self, call: Call) -> AsyncIterator[httpx.Response]:
-        options = {"follow_redirects": True, **call.options}
-        async with self._http.stream(call.method, call.path, **options) as response:
+            response = await self._http.send(
+                request, stream=step.is_streamed, follow_redirects=step.is_streamed
+            )
             if not response.is_success:
                 await response.aread()
-                raise failure_of(response)
-            yield response
+        except httpx.TransportError as exc:
+            return exc
+        return response
+
+    async def _read(self, call: Call) -> AsyncGenerator[bytes, None]:
+        """The body of the response, as it arrives."""
+        async with aclosing(await self._run(self._send(call))) as response:
+            try:
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+            except httpx.TransportError as exc:
+                raise connection_lost(self._url, exc) from exc

@@ -1,16 +1,35 @@
 """The blocking client."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from math import inf
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 import httpx
 
 from filmgate.client.files import PartialFile
-from filmgate.client.operations import Answer, Connection, EventReader, Operation, Pause, Step, T, WaitOptions
-from filmgate.client.protocol import Call, Variant, Video, VideoList, content_call, failure_of, stream_call
+from filmgate.client.operations import (
+    Answer,
+    Connection,
+    EventReader,
+    Operation,
+    Pause,
+    ProgressCallback,
+    Step,
+    T,
+)
+from filmgate.client.protocol import (
+    Call,
+    Variant,
+    Video,
+    VideoList,
+    connection_lost,
+    content_call,
+    stream_call,
+    stream_ended,
+)
 
 
 class Filmgate(Connection[httpx.Client]):
@@ -37,47 +56,62 @@ class Filmgate(Connection[httpx.Client]):
         return self._run(self._models())
 
     def cancel(self, video: Video | str) -> Video:
-        """Stop a video. One that has ended stays as it is."""
+        """Stop a video. A finished video does not change."""
         return self._run(self._video("POST", video, "/cancel"))
 
     def delete(self, video: Video | str) -> None:
         """Delete a video and everything stored for it."""
         self._run(self._delete(video))
 
-    def wait(self, video: Video | str, **options: Unpack[WaitOptions]) -> Video:
-        """Wait until the video is completed. Raises VideoFailed, also when the time is over.
+    def wait(
+        self,
+        video: Video | str,
+        *,
+        on_progress: ProgressCallback | None = None,
+        show_progress: bool = False,
+        timeout_seconds: float = inf,
+    ) -> Video:
+        """Wait until the video is completed. Raises VideoFailed if it fails or the timeout expires.
 
-        `is_shown` shows a progress bar in a terminal or notebook.
+        `on_progress` is called with every state. `show_progress` shows a progress bar in a terminal or
+        notebook.
         """
-        return self._run(self._wait(video, options))
+        return self._run(
+            self._wait(video, on_progress, show_progress=show_progress, timeout_seconds=timeout_seconds)
+        )
 
-    def generate(self, prompt: str, path: str | Path, *, is_shown: bool = False, **options: Any) -> Video:
+    def generate(
+        self, prompt: str, path: str | Path, *, show_progress: bool = False, **options: Any
+    ) -> Video:
         """Create a video, wait for it and write the clip to `path`."""
-        video = self.wait(self.create(prompt, **options), is_shown=is_shown)
+        video = self.wait(self.create(prompt, **options), show_progress=show_progress)
         self.download(video, path)
         return video
 
     def events(self, video: Video | str) -> Iterator[tuple[str, dict[str, Any]]]:
         """(name, data) of every event until the video ends: status, progress, preview, gone."""
         reader = EventReader(video)
-        while not reader.is_done:
+        while True:
+            error = stream_ended()
             try:
-                with self._streamed(reader.call) as response:
+                with closing(self._run(self._send(reader.call))) as response:
                     for line in response.iter_lines():
                         yield from reader.feed(line)
             except httpx.TransportError as exc:
-                reader.attempt += 1
-                self._perform(self._pause(exc, reader.attempt))
+                error = exc
+            if reader.is_done:
+                return
+            reader.attempt += 1
+            self._perform(self._pause(error, reader.attempt))
 
     def stream(self, video: Video | str) -> Iterator[bytes]:
         """The clip as a fragmented MP4 while it is rendered."""
-        with self._streamed(stream_call(video)) as response:
-            yield from response.iter_bytes()
+        yield from self._read(stream_call(video))
 
     def download(self, video: Video | str, path: str | Path, variant: Variant = "video") -> Path:
         """Write the clip, its thumbnail or its sprite sheet to a file."""
-        with PartialFile(Path(path)) as file, self._streamed(content_call(video, variant)) as response:
-            for chunk in response.iter_bytes():
+        with PartialFile(Path(path)) as file, closing(self._read(content_call(video, variant))) as chunks:
+            for chunk in chunks:
                 file.write(chunk)
         return Path(path)
 
@@ -107,16 +141,19 @@ class Filmgate(Connection[httpx.Client]):
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
+        request = self._http.build_request(step.method, step.path, **step.options)
         try:
-            return self._http.request(step.method, step.path, **step.options)
-        except httpx.TransportError as exc:
-            return exc
-
-    @contextmanager
-    def _streamed(self, call: Call) -> Iterator[httpx.Response]:
-        options = {"follow_redirects": True, **call.options}
-        with self._http.stream(call.method, call.path, **options) as response:
+            response = self._http.send(request, stream=step.is_streamed, follow_redirects=step.is_streamed)
             if not response.is_success:
                 response.read()
-                raise failure_of(response)
-            yield response
+        except httpx.TransportError as exc:
+            return exc
+        return response
+
+    def _read(self, call: Call) -> Generator[bytes, None, None]:
+        """The body of the response, as it arrives."""
+        with closing(self._run(self._send(call))) as response:
+            try:
+                yield from response.iter_bytes()
+            except httpx.TransportError as exc:
+                raise connection_lost(self._url, exc) from exc

@@ -8,7 +8,7 @@ from filmgate.errors import RunError
 class RequestFailed(RunError):  # noqa: N818
     """The server rejected a request (`status`, `reason`) or cannot be reached (status 0).
 
-    `request_id` is what the server's log calls the request; empty where it sent none.
+    `request_id` identifies the request in the server's log; empty if the server sent none.
     """
 
     code: ClassVar[str] = "request_failed"
@@ -21,6 +21,6 @@ class RequestFailed(RunError):  # noqa: N818
 
 
 class VideoFailed(RunError):  # noqa: N818
-    """The video failed, or is not completed in time."""
+    """The video failed, or the timeout expired."""
 
     code: ClassVar[str] = "video_failed"

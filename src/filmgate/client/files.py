@@ -20,7 +20,7 @@ class PartialFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._part.open("wb")
         except OSError as exc:
-            raise WriteError(f"{self._path} cannot be written: {exc.strerror}") from exc
+            raise self._failure(exc) from exc
         return self
 
     def write(self, chunk: bytes) -> None:
@@ -28,12 +28,19 @@ class PartialFile:
         try:
             self._file.write(chunk)
         except OSError as exc:
-            raise WriteError(f"{self._path} cannot be written: {exc.strerror}") from exc
+            raise self._failure(exc) from exc
 
     def __exit__(self, kind: object, *_error: object) -> None:
         assert self._file is not None
-        self._file.close()
-        if kind is None:
-            os.replace(self._part, self._path)  # noqa: PTH105 - replaces on every platform
-        else:
+        try:
+            self._file.close()  # writes what is buffered
+            if kind is None:
+                os.replace(self._part, self._path)  # noqa: PTH105 - replaces on every platform
+        except OSError as exc:
+            if kind is None:
+                raise self._failure(exc) from exc
+        finally:
             self._part.unlink(missing_ok=True)
+
+    def _failure(self, error: OSError) -> WriteError:
+        return WriteError(f"{self._path} cannot be written: {error.strerror}")

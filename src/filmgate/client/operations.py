@@ -1,15 +1,16 @@
 """Every operation of the API, without I/O: a generator yields requests and pauses, a client performs them.
 
 The blocking and the asynchronous client differ only in how they perform a step, so retries, waiting and
-the shape of every request are written here alone.
+the shape of every request are written only here.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any, Generic, Self, TypedDict, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
@@ -51,18 +52,14 @@ Answer = httpx.Response | httpx.TransportError | None
 Operation = Generator[Step, Answer, T]
 
 
-class WaitOptions(TypedDict, total=False):
-    """Options of `wait`: a function that is called with every state, a progress bar, and a time limit."""
-
-    on_progress: Callable[[Video], None]
-    is_shown: bool
-    timeout_seconds: float
+ProgressCallback = Callable[[Video], None]
 
 
 class Connection(ABC, Generic[Http]):
     """A client of one server. Use it in a `with` block, or call `close`.
 
-    Failed connections, 429 and 503 are retried; a retried `create` is the same job. Raises RequestFailed.
+    Retries failed connections and HTTP 408, 429, 502, 503 and 504; a retried `create` is the same job. Raises
+    RequestFailed.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class Connection(ABC, Generic[Http]):
             yield self._pause(answer, attempt)
 
     def _pause(self, answer: Answer, attempt: int) -> Pause:
-        """The pause before the next attempt. Raises RequestFailed when there is none."""
+        """The pause before the next attempt. Raises RequestFailed if there is no next attempt."""
         delay = delay_before_retry(answer if isinstance(answer, httpx.Response) else None, attempt)
         if delay is not None:
             return Pause(delay)
@@ -117,25 +114,34 @@ class Connection(ABC, Generic[Http]):
         models: Sequence[dict[str, Any]] = (yield from self._send(Call("GET", "/v1/models"))).json()["data"]
         return models
 
-    def _wait(self, video: Video | str, options: WaitOptions) -> Operation[Video]:
-        limit = options.get("timeout_seconds", float("inf"))
-        ends_at = time.monotonic() + limit
-        with shown_progress(is_shown=options.get("is_shown", False)) as show:
+    def _wait(
+        self,
+        video: Video | str,
+        on_progress: ProgressCallback | None = None,
+        *,
+        show_progress: bool = False,
+        timeout_seconds: float = inf,
+    ) -> Operation[Video]:
+        ends_at = time.monotonic() + timeout_seconds
+        with shown_progress(is_wanted=show_progress) as show:
             call = Call("GET", f"/v1/videos/{id_of(video)}")
             while True:
                 response = yield from self._send(call)
                 current = to_video(response)
                 show(current)
-                if "on_progress" in options:
-                    options["on_progress"](current)
+                if on_progress is not None:
+                    on_progress(current)
                 if current.is_final:
                     return require_completed(current)
-                if time.monotonic() + current.poll_seconds > ends_at:
-                    raise VideoFailed(f"{current.id} is not completed after {limit:g} s")
+                seconds = min(current.poll_seconds, ends_at - time.monotonic())
+                if seconds <= 0:
+                    raise VideoFailed(
+                        f"{current.id} is not completed after {timeout_seconds:g} s; wait again or cancel it"
+                    )
                 if call.options and not has_waited(response):
-                    yield Pause(current.poll_seconds)
-                # The server answers at once when the video ends, so no pause of ours delays the news.
-                call = waiting_call(video, current.poll_seconds)
+                    yield Pause(seconds)
+                # The server responds as soon as the video ends: a pause here would delay that.
+                call = waiting_call(video, seconds)
 
 
 class EventReader:
@@ -150,7 +156,8 @@ class EventReader:
     @property
     def call(self) -> Call:
         """The request that continues after the last event."""
-        return Call("GET", f"/v1/videos/{id_of(self._video)}/events", {"headers": self._parser.headers})
+        path, headers = f"/v1/videos/{id_of(self._video)}/events", self._parser.headers
+        return Call("GET", path, {"headers": headers}, is_streamed=True)
 
     def feed(self, line: str) -> Sequence[tuple[str, dict[str, Any]]]:
         """The events that this line completes."""

@@ -11,9 +11,9 @@ from filmgate.client.protocol import Video
 
 
 @contextmanager
-def shown_progress(*, is_shown: bool) -> Iterator[Callable[[Video], None]]:
+def shown_progress(*, is_wanted: bool) -> Iterator[Callable[[Video], None]]:
     """A function that shows a video: a bar on a terminal and in a notebook, else a line per change."""
-    if not is_shown:
+    if not is_wanted:
         yield lambda _video: None
         return
     console = Console(file=sys.stderr)

@@ -76,6 +76,7 @@ class Call:
     method: str
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    is_streamed: bool = False
 
 
 def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any]) -> Call:
@@ -98,11 +99,13 @@ def has_waited(response: httpx.Response) -> bool:
 
 
 def content_call(video: Video | str, variant: Variant) -> Call:
-    return Call("GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}})
+    return Call(
+        "GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}}, is_streamed=True
+    )
 
 
 def stream_call(video: Video | str) -> Call:
-    return Call("GET", f"/v1/videos/{id_of(video)}/stream")
+    return Call("GET", f"/v1/videos/{id_of(video)}/stream", is_streamed=True)
 
 
 def read_image(path: Path) -> tuple[str, bytes, str]:
@@ -117,22 +120,23 @@ def read_image(path: Path) -> tuple[str, bytes, str]:
 def read_key_file(path: Path, option: str = "api_key") -> str:
     """The API key in a file. Raises UsageError that names `option`."""
     try:
-        return path.read_text().strip()
-    except OSError as exc:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it contains no key"
         raise UsageError(
-            f"{path} cannot be read: {exc.strerror}; give a file that contains an API key, such as local.key "
+            f"{path} cannot be read: {reason}; give a file that contains an API key, such as local.key "
             "in the data folder of `filmgate serve`",
             option=option,
         ) from exc
 
 
 def delay_before_retry(response: httpx.Response | None, attempt: int) -> float | None:
-    """Seconds before the next attempt; None when there is none. No response: the connection failed."""
+    """Seconds before the next attempt; None for no retry. Without a response, the connection failed."""
     if attempt >= MAX_ATTEMPTS:
         return None
     if response is not None:
-        said = response.headers.get("x-should-retry")
-        if said == "false" or (said != "true" and response.status_code not in _RETRIED):
+        should_retry = response.headers.get("x-should-retry")
+        if should_retry == "false" or (should_retry != "true" and response.status_code not in _RETRIED):
             return None
     after = response.headers.get("retry-after", "") if response is not None else ""
     return min(float(after) if after.isdecimal() else 0.25 * 2**attempt, _MAX_DELAY_SECONDS)
@@ -145,8 +149,14 @@ def failure_of(response: httpx.Response) -> RequestFailed:
         error = response.json()["error"]
         message, reason = error["message"], error["code"] or ""
     except (ValueError, KeyError, TypeError):
-        message, reason = f"the server answered HTTP {status}", ""
+        message, reason = f"the server responded with HTTP {status}", ""
     return RequestFailed(message, status=status, reason=reason, request_id=request_id)
+
+
+def connection_lost(url: str, error: Exception) -> RequestFailed:
+    return RequestFailed(
+        f"the connection to {url} was lost ({type(error).__name__}); try again", reason="connection_lost"
+    )
 
 
 def unreachable(url: str, error: Exception | None) -> RequestFailed:
@@ -154,6 +164,11 @@ def unreachable(url: str, error: Exception | None) -> RequestFailed:
         f"{url} cannot be reached ({type(error).__name__}); is `filmgate serve` running there?",
         reason="unreachable",
     )
+
+
+def stream_ended() -> httpx.TransportError:
+    """The error of an event stream that ended before its video."""
+    return httpx.RemoteProtocolError("the event stream ended before the video")
 
 
 def to_video(response: httpx.Response) -> Video:

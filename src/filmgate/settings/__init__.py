@@ -29,7 +29,7 @@ from filmgate.settings.sections import (
     StoreSettings,
     WorkerSettings,
 )
-from filmgate.settings.wording import in_plain_words
+from filmgate.settings.wording import explain, masked
 
 __all__ = [
     "AdmissionSettings",
@@ -191,8 +191,10 @@ def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
         near = get_close_matches(key, [*sections, *known], n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
         return SettingsError(f"{key} is not a setting (from {source}); {hint}", option=key)
-    wrong = in_plain_words(first["msg"])
-    return SettingsError(f"{key}: {wrong}, got {first['input']!r} (from {source})", option=key)
+    if first["type"] == "model_type":
+        return SettingsError(f"{key} is a section, not a value (from {source})", option=key)
+    given = masked(key, first["input"])
+    return SettingsError(f"{explain(key, first)}, got {given!r} (from {source})", option=key)
 
 
 def _origins(node: BaseModel, sources: Mapping[str, str], prefix: str = "") -> Iterator[Origin]:

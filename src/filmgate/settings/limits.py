@@ -1,4 +1,4 @@
-"""The limits of the HTTP edge: what one caller may take from the others."""
+"""The limits of the HTTP edge: how much of the service one caller can use."""
 
 from pydantic import Field
 
@@ -34,12 +34,12 @@ class LimitSettings(Section):
     tenant_requests_per_second: float = Field(
         default=100.0, ge=0, description="requests of one tenant, on average"
     )
-    tenant_request_burst: int = Field(default=500, ge=1, description="requests of one tenant at once")
+    tenant_request_burst: int = Field(default=500, ge=1, description="burst of requests of one tenant")
     address_requests_per_second: float = Field(
         default=200.0, ge=0, description="requests of one client address, on average"
     )
     address_request_burst: int = Field(
-        default=1000, ge=1, description="requests of one client address at once"
+        default=1000, ge=1, description="burst of requests of one client address"
     )
     failed_logins_per_minute: float = Field(
         default=30.0, ge=0, description="requests of one client address with an invalid API key"
@@ -52,6 +52,6 @@ class LimitSettings(Section):
     max_uploads_per_tenant: int = Field(default=16, ge=0, description="max_uploads for one tenant")
     trusted_proxies: str = Field(
         default="",
-        description="comma-separated addresses of proxies whose X-Forwarded-For names the client; "
-        "empty: the client is the peer of the connection",
+        description="comma-separated addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For "
+        "names the client. If empty, the client is the peer of the connection",
     )

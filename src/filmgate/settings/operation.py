@@ -19,24 +19,24 @@ class AuditSettings(Section):
     )
     signing_key: str = Field(
         default="",
-        description="kms://KEY, an asymmetric KMS key (ECC_NIST_P256); empty: derived from the identity of a "
-        "file keyring, and no signature with a KMS keyring",
+        description="kms://KEY, an asymmetric KMS key (ECC_NIST_P256); if empty, the key is derived from the "
+        "identity of a file keyring, and heads are not signed with a KMS keyring",
     )
     anchor: str = Field(
         default="",
         description="file:///FILE or s3://BUCKET/PREFIX (a bucket with Object Lock) that receives the heads; "
-        "empty: audit-heads.jsonl in the data folder",
+        "if empty, audit-heads.jsonl in the data folder",
     )
-    region: str = Field(default="", description="AWS region of key and bucket; empty: AWS_DEFAULT_REGION")
-    endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
-    kms_endpoint: str = Field(default="", description="endpoint URL of KMS; empty: AWS")
+    region: str = Field(default="", description="AWS region of key and bucket; if empty, AWS_DEFAULT_REGION")
+    endpoint: str = Field(default="", description="endpoint URL of S3; if empty, the AWS endpoint")
+    kms_endpoint: str = Field(default="", description="endpoint URL of KMS; if empty, the AWS endpoint")
 
 
 class SloSettings(Section):
     """Service level objectives: how fast a clip must be ready, and how many may be late.
 
     The objective of a clip without a class is `admission.slo_seconds`. OBJECTIVE is SECONDS, SECONDS@TARGET
-    or @TARGET, such as 30@0.99. What it leaves out is that of the class, or the default.
+    or @TARGET, such as 30@0.99. A missing part comes from the class, or from the default.
     """
 
     target: float = Field(
@@ -60,36 +60,37 @@ class SloSettings(Section):
     )
     runbooks: str = Field(
         default="",
-        description="base URL of the published runbooks, for the annotation runbook_url of alerts; empty: "
-        "their path in the source folder",
+        description="base URL of the published runbooks, for the `runbook_url` annotation of alerts; if "
+        "empty, their path in the source folder",
     )
 
 
 class ManagementSettings(Section):
     """The management port of servers and workers: `/metrics`, `/healthz` and `/readyz` without a key."""
 
-    enabled: bool = Field(default=True, description="false: no management port")
+    enabled: bool = Field(default=True, description="whether there is a management port")
     host: str = Field(
         default="127.0.0.1",
-        description="address to listen on; metrics contain tenant names: expose it to your own network only",
+        description="address to listen on; metrics contain tenant names: expose it only to your own network",
     )
     port: int = Field(
         default=9464,
         ge=0,
         le=65535,
-        description="first port to try: a process takes the first free one of 16; 0: any free port",
+        description="first port to try: a process takes the first free one of 16; 0 takes any free port",
     )
     cloudwatch_seconds: float = Field(
         default=0.0,
         ge=0,
         le=3600,
-        description="interval at which metrics are written to stdout in CloudWatch's embedded metric format; "
-        "0: never",
+        description="interval at which metrics are written to stdout in the CloudWatch embedded metric "
+        "format; 0 means never",
     )
     max_tenants: int = Field(
         default=100,
         ge=0,
-        description="tenants up to which latency histograms have a label for the tenant",
+        description="maximum number of tenants for which latency histograms have a `tenant` label; above it, "
+        "the label is empty",
     )
 
 
@@ -98,12 +99,10 @@ class TraceSettings(Section):
 
     endpoint: str = Field(
         default="",
-        description="base URL of an OTLP/HTTP receiver, such as http://collector:4318; empty: "
+        description="base URL of an OTLP/HTTP receiver, such as http://collector:4318; if empty, "
         "OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces",
     )
-    ratio: float = Field(
-        default=1.0, ge=0, le=1, description="share of the traces that start here and are exported"
-    )
+    ratio: float = Field(default=1.0, ge=0, le=1, description="fraction of new traces that are exported")
     timeout_seconds: float = Field(
-        default=5.0, gt=0, le=60, description="time limit for one export, and for the last at the end"
+        default=5.0, gt=0, le=60, description="timeout of one export, and of the last export at exit"
     )

@@ -28,10 +28,11 @@ class PipelineSettings(Section):
     )
     kernels: Literal["auto", "off"] = Field(
         default="auto",
-        description="auto: Filmgate's denoiser kernels where they are exact and faster; off: never",
+        description="auto: Filmgate's denoiser kernels if they pass a self-test and are faster; off: never",
     )
     compile_cache: str = Field(
-        default="", description="folder for compiled kernels; empty: torch's default in the temporary folder"
+        default="",
+        description="folder for compiled kernels; if empty, torch's default in the temporary folder",
     )
     text_cache_bytes: int = Field(
         default=256 << 20, ge=0, description="host memory for cached prompt embeddings; 0 disables the cache"
@@ -47,9 +48,21 @@ class PipelineSettings(Section):
         default="auto", description="auto: NVENC if a test frame can be encoded, else software"
     )
     pixel_format: Literal["yuv420p", "yuv420p10", "yuv422p", "yuv422p10"] = Field(
-        default="yuv420p", description="chroma rows and bits of the finished file; browsers play yuv420p only"
+        default="yuv420p",
+        description="chroma subsampling and bit depth of the file; browsers play only yuv420p",
     )
-    preset: str = Field(default="veryfast", description="preset of the software encoders")
+    preset: Literal[
+        "ultrafast",
+        "superfast",
+        "veryfast",
+        "faster",
+        "fast",
+        "medium",
+        "slow",
+        "slower",
+        "veryslow",
+        "placebo",
+    ] = Field(default="veryfast", description="preset of the software encoders: speed against bytes")
     encoder_threads: int = Field(
         default=8,
         ge=1,

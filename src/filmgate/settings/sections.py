@@ -15,7 +15,7 @@ class QueueSettings(Section):
     """Leases, retries, and the database that holds the jobs."""
 
     url: str = Field(
-        default="", description="sqlite:///FILE or postgresql://...; empty: filmgate.db in the data folder"
+        default="", description="sqlite:///FILE or postgresql://...; if empty, filmgate.db in the data folder"
     )
     lease_seconds: float = Field(
         default=30.0,
@@ -34,23 +34,23 @@ class QueueSettings(Section):
         description="how long an SDK's retry of a request counts as the same job",
     )
     retention_seconds: float = Field(
-        default=7 * 86400.0, ge=60, description="age at which an ended job and its clip are deleted"
+        default=7 * 86400.0, ge=60, description="age at which a finished job and its clip are deleted"
     )
     key_wait_seconds: float = Field(
         default=3600.0,
         ge=0,
-        description="age at which a job fails if its tenant's key is refused; a younger job waits",
+        description="age at which a job fails if its tenant's key is rejected; a younger job waits",
     )
     timeout_seconds: float = Field(
         default=5.0, ge=0.1, le=60, description="how long to wait for a database lock or connection"
     )
     waker: str = Field(
         default="poll",
-        description="how idle workers learn about jobs: poll, notify (PostgreSQL), sqs://NAME.fifo, "
+        description="how idle workers are woken for new jobs: poll, notify (PostgreSQL), sqs://NAME.fifo, "
         "or the https URL of an SQS FIFO queue",
     )
-    region: str = Field(default="", description="AWS region of the SQS queue; empty: from the environment")
-    endpoint: str = Field(default="", description="endpoint URL of SQS; empty: AWS")
+    region: str = Field(default="", description="AWS region of the SQS queue, if not from the environment")
+    endpoint: str = Field(default="", description="endpoint URL of SQS; if empty, the AWS endpoint")
     poll_seconds: float = Field(
         default=0.5,
         gt=0,
@@ -69,24 +69,26 @@ class StoreSettings(Section):
     """The object store of clips, uploads and checkpoints, and the keys that encrypt them."""
 
     url: str = Field(
-        default="", description="file:///DIR or s3://BUCKET/PREFIX; empty: objects in the data folder"
+        default="", description="file:///DIR or s3://BUCKET/PREFIX; if empty, objects in the data folder"
     )
     keyring: str = Field(
-        default="", description="file:///DIR of tenant keys, or kms://; empty: keys in the data folder"
+        default="", description="file:///DIR of tenant keys, or kms://; if empty, keys in the data folder"
     )
     kms_key: str = Field(
         default="alias/filmgate-{tenant}",
-        description="a tenant's KMS key, for s3:// and kms://; empty: the bucket's default key",
+        description="a tenant's KMS key, for s3:// and kms://; if empty, the bucket's default key",
     )
-    region: str = Field(default="", description="AWS region of bucket and keys; empty: AWS_DEFAULT_REGION")
-    endpoint: str = Field(default="", description="endpoint URL of S3, such as http://minio:9000; empty: AWS")
-    kms_endpoint: str = Field(default="", description="endpoint URL of KMS; empty: AWS")
+    region: str = Field(default="", description="AWS region of bucket and keys; if empty, AWS_DEFAULT_REGION")
+    endpoint: str = Field(
+        default="", description="endpoint URL of S3, such as http://minio:9000; if empty, the AWS endpoint"
+    )
+    kms_endpoint: str = Field(default="", description="endpoint URL of KMS; if empty, the AWS endpoint")
     tenant_role: str = Field(
         default="",
         description="ARN of a role to assume for each tenant, with the session tag `tenant`, for objects and "
-        "keys; empty: the process's own role",
+        "keys; if empty, the process's own role",
     )
-    sts_endpoint: str = Field(default="", description="endpoint URL of STS; empty: AWS")
+    sts_endpoint: str = Field(default="", description="endpoint URL of STS; if empty, the AWS endpoint")
     link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link is valid")
     min_free_bytes: int = Field(
         default=1 << 30, ge=0, description="free disk space below which no new work is accepted"
@@ -98,7 +100,8 @@ class WorkerSettings(Section):
 
     tenants: str = Field(
         default="",
-        description="tenants whose jobs it leases, comma-separated; empty: all but dedicated ones",
+        description="tenants whose jobs it leases, comma-separated; if empty, all tenants except dedicated "
+        "ones",
     )
     heartbeat_seconds: float = Field(
         default=5.0, gt=0, le=600, description="interval between heartbeats, which renew the lease"
@@ -120,14 +123,14 @@ class WorkerSettings(Section):
         ge=0,
         le=604800,
         description="longest time between two canary clips; an idle worker renders one after half of it; "
-        "0: only at the start",
+        "0 means only at the start",
     )
     gpu_watch_seconds: float = Field(
-        default=1.0, gt=0, le=60, description="interval at which NVML is polled for errors of the GPU"
+        default=1.0, gt=0, le=60, description="interval at which NVML is polled for GPU errors"
     )
     interruption: Literal["off", "imds"] = Field(
         default="off",
-        description="imds: ask the EC2 metadata service for spot notices, and drain when there is one",
+        description="imds: read spot notices from the EC2 metadata service, and drain when there is one",
     )
     metadata_endpoint: str = Field(
         default="http://169.254.169.254", description="imds: endpoint URL of the metadata service"
@@ -138,7 +141,7 @@ class ApiSettings(Section):
     """The HTTP API."""
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0: any free port")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes any free port")
     open: bool = Field(
         default=False, description="accept requests without an API key; only on a loopback address"
     )
@@ -154,10 +157,10 @@ class ApiSettings(Section):
     )
     cors_origins: str = Field(
         default="",
-        description="comma-separated origins whose pages may call the API from a browser; *: any origin",
+        description="comma-separated origins whose pages may call the API from a browser; * means any origin",
     )
     usd_per_gpu_hour: float = Field(
-        default=0.0, ge=0, description="price of a GPU-hour, for the cost of a job; 0: unknown"
+        default=0.0, ge=0, description="price of a GPU-hour, for the cost of a job; 0 means unknown"
     )
     tls_certificate: str = Field(default="", description="PEM file of the server's certificate chain")
     tls_key: str = Field(default="", description="PEM file of the certificate's private key")
@@ -187,12 +190,12 @@ class AdmissionSettings(Section):
     )
     scale_from_zero: str = Field(
         default="",
-        description="comma-separated models whose jobs are accepted while no worker serves them; *: all",
+        description="comma-separated models whose jobs are accepted while no worker serves them; * means all",
     )
     models_file: str = Field(default="", description="TOML file of additional model cards")
     rules_file: str = Field(
         default="",
-        description="TOML file of screening rules, or folder with one file per language; empty: the rules "
+        description="TOML file of screening rules, or folder with one file per language; if empty, the rules "
         "in the package",
     )
     slo_seconds: float = Field(
@@ -209,7 +212,7 @@ class AdmissionSettings(Section):
     image_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for decoding an image")
     fetch: bool = Field(default=True, description="allow reference images from public URLs")
     fetch_hosts: str = Field(
-        default="", description="comma-separated hosts to fetch from; empty: any public host"
+        default="", description="comma-separated hosts to fetch from; if empty, any public host"
     )
     fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
 
@@ -223,24 +226,26 @@ class ClassifierSettings(Section):
     )
     url: str = Field(default="", description="http: URL of the API, such as https://HOST/v1/moderations")
     key_file: str = Field(default="", description="http: file that contains the API key")
-    model: str = Field(default="", description="http: model to request; empty: the API's default")
-    region: str = Field(default="", description="comprehend: AWS region; empty: from the environment")
-    endpoint: str = Field(default="", description="comprehend: endpoint URL of Comprehend; empty: AWS")
+    model: str = Field(default="", description="http: model to request; if empty, the API's default")
+    region: str = Field(default="", description="comprehend: AWS region, if not from the environment")
+    endpoint: str = Field(
+        default="", description="comprehend: endpoint URL of Comprehend; if empty, the AWS endpoint"
+    )
     timeout_seconds: float = Field(
-        default=0.2, gt=0, le=30, description="time limit of an answer; then the request passes or fails"
+        default=0.2, gt=0, le=30, description="timeout of one classification; then fail_closed decides"
     )
     threshold: float = Field(
         default=0.5, gt=0, le=1, description="score from which a text belongs to a category"
     )
     fail_closed: str = Field(
         default="minors",
-        description="comma-separated categories that must be classified: without an answer the request is "
+        description="comma-separated categories that must be classified: without a result, the request is "
         "rejected with 503; for other categories it passes and is flagged",
     )
 
 
 class ProviderSettings(Section):
-    """The managed provider that renders jobs our own GPUs would finish too late."""
+    """The managed provider that renders jobs that your GPUs would finish too late."""
 
     kind: Literal["disabled", "http", "bedrock"] = Field(
         default="disabled", description="http: any OpenAI-compatible video API; bedrock: Amazon Bedrock"
@@ -248,12 +253,16 @@ class ProviderSettings(Section):
     url: str = Field(default="", description="http: base URL of the API, ending in /v1")
     api_key: str = Field(default="", description="http: API key; prefer key_file")
     key_file: str = Field(default="", description="http: file that contains the API key")
-    model: str = Field(default="", description="model to request; http: empty requests the job's own model")
+    model: str = Field(default="", description="model to request; with http, the job's own model if empty")
     region: str = Field(default="", description="region in which the provider renders")
     bucket: str = Field(default="", description="bedrock: s3://BUCKET/PREFIX that receives finished clips")
     kms_key: str = Field(default="", description="bedrock: ARN of the KMS key for the received clips")
-    endpoint: str = Field(default="", description="bedrock: endpoint URL of Bedrock; empty: AWS")
-    bucket_endpoint: str = Field(default="", description="bedrock: endpoint URL of S3; empty: AWS")
+    endpoint: str = Field(
+        default="", description="bedrock: endpoint URL of Bedrock; if empty, the AWS endpoint"
+    )
+    bucket_endpoint: str = Field(
+        default="", description="bedrock: endpoint URL of S3; if empty, the AWS endpoint"
+    )
     sizes: str = Field(default="", description="http: sizes (WxH,WxH) if the API does not list them")
     seconds: str = Field(default="", description="http: clip lengths if the API does not list them")
     usd_per_second: float = Field(default=0.0, ge=0, description="http: price of a second of video")
@@ -272,7 +281,7 @@ class ProviderSettings(Section):
         default=60.0,
         ge=0,
         le=3600,
-        description="how long to retry a start before the job returns to our GPUs",
+        description="how long to retry a start before the job returns to your GPUs",
     )
     limit_seconds: float = Field(
         default=3600.0, gt=0, description="maximum duration of a provider job before it is cancelled"
@@ -320,25 +329,29 @@ class ModelSettings(Section):
 
     cache: str = Field(
         default="",
-        description="folder of pulled models, for example on NVMe or in /dev/shm; empty: in the data folder",
+        description="folder of pulled models, for example on NVMe or in /dev/shm; if empty, in the data "
+        "folder",
     )
     folders: str = Field(
         default="", description="comma-separated folders whose model folders `filmgate models` lists"
     )
-    cache_bytes: int = Field(default=0, ge=0, description="maximum size of the cache; 0: limited by the disk")
+    cache_bytes: int = Field(
+        default=0, ge=0, description="maximum size of the cache; 0 means that only the disk limits it"
+    )
     url: str = Field(
         default="",
         description="bucket and prefix of the models, s3://BUCKET/PREFIX, for the doctor and `filmgate aws`",
     )
     kms_key: str = Field(
         default="",
-        description="KMS key with which a push encrypts, such as alias/filmgate-models; empty: the bucket's",
+        description="KMS key with which a push encrypts, such as alias/filmgate-models; if empty, the "
+        "bucket's",
     )
-    region: str = Field(default="", description="AWS region of the model bucket; empty: from the environment")
-    endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
+    region: str = Field(default="", description="AWS region of the model bucket, if not from the environment")
+    endpoint: str = Field(default="", description="endpoint URL of S3; if empty, the AWS endpoint")
     connections: int = Field(default=16, ge=1, le=256, description="parallel range requests of a pull")
     range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="bytes per range request")
-    adapters_file: str = Field(default="", description="TOML file of LoRA adapters; empty: none")
+    adapters_file: str = Field(default="", description="TOML file of LoRA adapters")
     adapter_cache_bytes: int = Field(
         default=4 << 30, ge=0, description="host memory for LoRA adapters that a worker has read"
     )
@@ -349,7 +362,7 @@ class ClientSettings(Section):
 
     url: str = Field(default="http://127.0.0.1:8000", description="address of the server")
     key_file: str = Field(
-        default="", description="file that contains the API key; empty: local.key in the data folder"
+        default="", description="file that contains the API key; if empty, local.key in the data folder"
     )
 
 

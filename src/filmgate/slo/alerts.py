@@ -17,7 +17,7 @@ TENANT_ALERT, TENANT_JOBS, _TENANT_WINDOW = "FilmgateTenantLateJobs", 20, "6h"
 
 
 class Severity(StrEnum):
-    """What an alert asks for: `page` wakes somebody, `ticket` waits for the morning."""
+    """How urgent an alert is: `page` calls the on-call engineer, `ticket` can wait until the morning."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -95,7 +95,7 @@ SERVICE_ALERTS = (
         f'sum by (model) (max by (model, tenant) ({m.BACKLOG_SECONDS.name}{{route="gpu"}})) / {_WORKERS}'
         f" > on () group_left () max({m.PROMISE_SECONDS.name})",
         _PAGE,
-        "The queued work takes longer than the promise: new requests are rejected with 429.",
+        "The queued work takes longer than the promise, so new requests are rejected with 429.",
         hold="2m",
     ),
     Alert(
@@ -109,7 +109,7 @@ SERVICE_ALERTS = (
         "FilmgateWorkerSilent",
         f"(up == 0) and on (job, instance) (max_over_time({m.WORKER_READY.name}[30m]) == 1)",
         _PAGE,
-        "A worker that was ready does not answer any more.",
+        "A worker that was ready has stopped responding.",
         hold="2m",
     ),
     Alert(
@@ -130,14 +130,14 @@ SERVICE_ALERTS = (
         "FilmgateStoreThrottled",
         f'sum(rate({m.THROTTLES.name}{{service="s3"}}[5m])) > {THROTTLES_PER_SECOND}',
         _TICKET,
-        "S3 refuses calls because there are too many.",
+        "S3 is throttling requests.",
         hold="5m",
     ),
     Alert(
         "FilmgateKmsThrottled",
         f'sum(rate({m.THROTTLES.name}{{service="kms"}}[5m])) > {THROTTLES_PER_SECOND}',
         _TICKET,
-        "KMS refuses calls because there are too many.",
+        "KMS is throttling requests.",
         hold="5m",
     ),
     Alert(

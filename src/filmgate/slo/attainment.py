@@ -7,7 +7,15 @@ from filmgate.jobs import TenantId
 from filmgate.slo.counts import SloCount
 
 # The windows of the burn-rate alerts, by name.
-WINDOWS = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "3d": 259200.0}
+WINDOWS = {
+    "5m": 300.0,
+    "30m": 1800.0,
+    "1h": 3600.0,
+    "2h": 7200.0,
+    "6h": 21600.0,
+    "1d": 86400.0,
+    "3d": 259200.0,
+}
 
 
 @dataclass(frozen=True, slots=True)

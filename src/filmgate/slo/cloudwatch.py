@@ -27,7 +27,7 @@ Document = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`result` over named parts is at least 1, or above `threshold`, for `periods` periods."""
+    """`result`, an expression over the named parts, is above `threshold` for `periods` periods."""
 
     parts: Mapping[str, str | Document]
     result: str

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import slo_counts
+from filmgate.database.upserts import add_up
 from filmgate.jobs import TenantId
 from filmgate.slo.objectives import DEFAULT_CLASS
 
@@ -37,25 +37,12 @@ class SloCount:
     allowed: float
 
 
-def _add_statement(insert: Any) -> sa.Executable:
-    statement = insert(slo_counts)
-    sums = {name: slo_counts.c[name] + statement.excluded[name] for name in ("jobs", "late", "allowed")}
-    added: sa.Executable = statement.on_conflict_do_update(
-        index_elements=["interval_at", "tenant_id", "class"], set_=sums
-    )
-    return added
-
-
-_ADD = {"sqlite": _add_statement(sqlite.insert), "postgresql": _add_statement(postgresql.insert)}
-
-
 def count_job(connection: sa.Connection, row: Any, *, is_late: bool, now: float) -> None:
-    """Count an ended job. Cancelled jobs are not counted; failed ones are late."""
+    """Count a finished job. Cancelled jobs are not counted; failed jobs are late."""
     own = {"tenant_id": row["tenant_id"], "class": row["slo_class"] or DEFAULT_CLASS}
     sums = {"jobs": 1, "late": int(is_late), "allowed": 1 - row["slo_target"]}
     interval = int(now // INTERVAL_SECONDS) * INTERVAL_SECONDS
-    rows = [own | sums | {"interval_at": at} for at in (_TOTAL, interval)]
-    connection.execute(_ADD[connection.dialect.name], rows)
+    add_up(connection, slo_counts, [own | sums | {"interval_at": at} for at in (_TOTAL, interval)], *sums)
 
 
 def read_totals(connection: sa.Connection) -> Sequence[SloCount]:

@@ -1,4 +1,4 @@
-"""Alerts on GPUs, with the metrics of the workers or with those of the DCGM exporter."""
+"""Alerts on GPUs, with the metrics of the workers or of the DCGM exporter."""
 
 from enum import StrEnum
 
@@ -80,13 +80,15 @@ def gpu_alerts(gpu_metrics: GpuMetrics) -> tuple[Alert, ...]:
     page, ticket = Severity.PAGE, Severity.TICKET
     return (
         alert("FilmgateGpuMemoryHigh", ticket, "More than 85 % of a GPU's memory is used.", "5m"),
-        alert("FilmgateGpuIdle", ticket, "A GPU was less than 30 % busy for 5 minutes although jobs wait."),
-        alert("FilmgateGpuHot", ticket, "A GPU has 83 degrees Celsius or more.", "2m"),
+        alert(
+            "FilmgateGpuIdle", ticket, "A GPU was less than 30 % busy for 5 minutes while jobs were waiting."
+        ),
+        alert("FilmgateGpuHot", ticket, "The temperature of a GPU is at least 83 °C.", "2m"),
         alert("FilmgateGpuPowerLimit", ticket, "A GPU draws as much power as its limit allows.", "5m"),
         alert(
             "FilmgateGpuThrottled",
             ticket,
-            "The clocks of a GPU are slowed down by heat or by the hardware.",
+            "Heat or the hardware slows down the clocks of a GPU.",
             "2m",
         ),
         alert("FilmgateGpuDoubleBitError", page, "The memory of a GPU has errors that ECC cannot correct."),

@@ -7,8 +7,8 @@ from filmgate.slo.recording import (
     BURN_RATE,
     LATE_RATIO,
     burn_rate,
-    job_seconds,
     late_ratio,
+    percentile,
     rate_by,
     sum_by,
     waiting,
@@ -36,11 +36,10 @@ class Dashboard:
 
 
 def _quantiles(by: str, match: str) -> dict[str, str]:
-    found = {}
-    for quantile in (0.5, 0.95, 0.99):
-        query = job_seconds(quantile, "1h", by).replace("_bucket[", f"_bucket{{{match}}}[")
-        found[f"p{quantile * 100:g} {{{{{by}}}}}"] = query
-    return found
+    return {
+        f"p{quantile * 100:g} {{{{{by}}}}}": percentile(m.JOB_SECONDS, quantile, by, match=match)
+        for quantile in (0.5, 0.95, 0.99)
+    }
 
 
 def _summed(metric: m.Metric, *labels: str, match: str = "") -> str:
@@ -112,7 +111,6 @@ MODEL = Dashboard(
 
 
 _THROTTLES = f"sum by (service) (rate({m.THROTTLES.name}[5m]))"
-_WAIT = job_seconds(0.95, "1h", "model").replace(m.JOB_SECONDS.name, m.WAIT_SECONDS.name)
 SERVICE = Dashboard(
     "filmgate-service",
     "Filmgate: service",
@@ -123,7 +121,7 @@ SERVICE = Dashboard(
             {f"{window} {{{{class}}}}": BURN_RATE.format(window) for window in ("5m", "1h", "6h", "3d")},
         ),
         Panel("Acceptance to completion, by route", _quantiles("route", ""), "s"),
-        Panel("95 % of jobs start within", {"{{model}}": _WAIT}, "s"),
+        Panel("95 % of jobs start within", {"{{model}}": percentile(m.WAIT_SECONDS, 0.95, "model")}, "s"),
         Panel("Waiting jobs", {"{{model}}": waiting("model")}),
         Panel(
             "Backlog and promise",

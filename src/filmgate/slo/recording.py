@@ -6,9 +6,9 @@ Metrics from the database are the same in all replicas: the maximum over replica
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from filmgate.slo.attainment import WINDOWS
 from filmgate.telemetry import metrics as m
 
-WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 BURN_RATE = "filmgate:slo_burn:rate{}"
 LATE_RATIO = "filmgate:slo_late:ratio_rate1h"
 P50, P95, P99 = (f"filmgate:job_seconds:p{quantile}_1h" for quantile in (50, 95, 99))
@@ -49,18 +49,15 @@ def _late_over(metric: m.Metric, window: str, labels: Sequence[str], match: str)
     return f"{late} / {rate_by(metric, *labels, match=match, window=window)}"
 
 
-def job_seconds(quantile: float, window: str = "1h", *labels: str) -> str:
-    """A percentile of the time from acceptance to completion, by these labels."""
-    kept = ", ".join(("le", *(labels or ("model", "route"))))
-    rate = f"rate({m.JOB_SECONDS.name}_bucket[{window}])"
-    return (
-        f"histogram_quantile({quantile:g}, sum by ({kept}) "
-        f"(max by (le, model, version, route, tenant) ({rate})))"
-    )
+def percentile(metric: m.Metric, quantile: float, *labels: str, match: str = "") -> str:
+    """A percentile of a histogram of the database in an hour, by these labels."""
+    selected = f"{metric.name}_bucket{{{match}}}" if match else f"{metric.name}_bucket"
+    largest = f"max by ({', '.join(('le', *metric.labels))}) (rate({selected}[1h]))"
+    return f"histogram_quantile({quantile:g}, sum by ({', '.join(('le', *labels))}) ({largest}))"
 
 
 def waiting(*labels: str) -> str:
-    """Jobs that wait for our own GPUs, by these labels."""
+    """Jobs that wait for local GPUs, by these labels."""
     kept = f" by ({', '.join(labels)}) " if labels else ""
     return f'sum{kept}(max by (model, tenant) ({m.JOBS.name}{{state="queued",route="gpu"}}))'
 
@@ -68,9 +65,9 @@ def waiting(*labels: str) -> str:
 RECORDINGS = (
     Recording(LATE_RATIO, late_ratio("1h", "class")),
     *(Recording(BURN_RATE.format(window), burn_rate(window, "class")) for window in WINDOWS),
-    Recording(P50, job_seconds(0.5)),
-    Recording(P95, job_seconds(0.95)),
-    Recording(P99, job_seconds(0.99)),
+    Recording(P50, percentile(m.JOB_SECONDS, 0.5, "model", "route")),
+    Recording(P95, percentile(m.JOB_SECONDS, 0.95, "model", "route")),
+    Recording(P99, percentile(m.JOB_SECONDS, 0.99, "model", "route")),
     Recording(WAITING, waiting()),
     Recording(WAITING_BY_MODEL, waiting("model")),
 )

@@ -24,7 +24,7 @@ class Release:
     dcgm_labels: Mapping[str, str] = field(default_factory=dict)
 
     def select(self, expression: str) -> str:
-        """The same PromQL on the series of this release alone."""
+        """The same PromQL on only the series of this release."""
         return _with_labels(_DCGM, _with_labels(_FILMGATE, expression, self.labels), self.dcgm_labels)
 
 

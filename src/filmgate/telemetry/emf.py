@@ -1,6 +1,6 @@
 """Metrics in CloudWatch's embedded metric format: JSON lines on stdout, for a log agent to send.
 
-Names and labels are those of docs/metrics.md, without `tenant`: every combination of dimensions costs money.
+Names and labels are as in docs/metrics.md, without `tenant`: every combination of dimensions costs money.
 Counters are written as increases since the last line, histograms as the bounds of their new observations.
 """
 
@@ -31,7 +31,10 @@ Value = float | list[float]
 
 
 class EmfWriter:
-    """Writes the metrics of a registry. The first call only notes where the counters stand."""
+    """Writes the metrics of a registry. When a metric appears first, its counters are only noted.
+
+    While the database is down, its metrics are missing. What they counted in that time is written later.
+    """
 
     def __init__(
         self, registry: CollectorRegistry, stream: TextIO, clock: Callable[[], float] = time.time
@@ -39,18 +42,18 @@ class EmfWriter:
         self._registry = registry
         self._stream = stream
         self._clock = clock
-        self._before: dict[tuple[str, Labels], float] | None = None
+        self._known: set[str] = set()
+        self._before: dict[tuple[str, Labels], float] = {}
 
     def write(self) -> None:
         """Write one line per set of labels."""
         now = int(self._clock() * 1000)
-        counts: dict[tuple[str, Labels], float] = {}
         lines: defaultdict[Labels, dict[str, Value]] = defaultdict(dict)
         for family in self._registry.collect():
             if family.name.startswith("filmgate_"):
-                for name, labels, value in self._read(family, counts):
+                for name, labels, value in self._read(family):
                     lines[labels][name] = value
-        self._before = counts
+                self._known.add(family.name)
         for labels, values in sorted(lines.items()):
             names = sorted(values)
             for start in range(0, len(names), _MAX_METRICS):
@@ -58,9 +61,8 @@ class EmfWriter:
                 self._stream.write(json.dumps(_to_line(now, labels, part)) + "\n")
         self._stream.flush()
 
-    def _read(
-        self, family: Metric, counts: dict[tuple[str, Labels], float]
-    ) -> Iterator[tuple[str, Labels, Value]]:
+    def _read(self, family: Metric) -> Iterator[tuple[str, Labels, Value]]:
+        is_known = family.name in self._known
         match family.type:
             case "gauge":
                 for labels, value in _sum(family.samples, family.name).items():
@@ -68,35 +70,23 @@ class EmfWriter:
             case "counter":
                 name = f"{family.name}_total"
                 for labels, value in _sum(family.samples, name).items():
-                    if (increase := self._increase(name, labels, value, counts)) is not None:
+                    increase = self._increase(name, labels, value)
+                    if is_known:
                         yield name, labels, increase
             case "histogram":
                 for labels, buckets in _buckets(family).items():
-                    if values := self._new_values(family.name, labels, buckets, counts):
+                    if (values := self._new_values(family.name, labels, buckets)) and is_known:
                         yield family.name, labels, values
 
-    def _increase(
-        self, name: str, labels: Labels, value: float, counts: dict[tuple[str, Labels], float]
-    ) -> float | None:
-        """What a counter grew by; None on the first call, and after a restart what it has counted since."""
-        counts[name, labels] = value
-        if self._before is None:
-            return None
+    def _increase(self, name: str, labels: Labels, value: float) -> float:
+        """What a counter grew by. It shrinks when what it counted is deleted: then by nothing."""
         before = self._before.get((name, labels), 0.0)
-        return value - before if value >= before else value
+        self._before[name, labels] = value
+        return max(value - before, 0.0)
 
-    def _new_values(
-        self,
-        name: str,
-        labels: Labels,
-        buckets: dict[float, float],
-        counts: dict[tuple[str, Labels], float],
-    ) -> list[float]:
+    def _new_values(self, name: str, labels: Labels, buckets: dict[float, float]) -> list[float]:
         """The upper bound of its bucket for every new observation, thinned out to what the format allows."""
-        grown = {
-            bound: self._increase(f"{name}:{bound}", labels, count, counts) or 0.0
-            for bound, count in buckets.items()
-        }
+        grown = {bound: self._increase(f"{name}:{bound}", labels, count) for bound, count in buckets.items()}
         total = sum(grown.values())
         scale = min(1.0, _MAX_VALUES / total) if total else 0.0
         # Observations above the last bound are written as the last bound.

@@ -21,7 +21,7 @@ FIELDS = frozenset(
         "trace_id", "job_id", "tenant_id", "worker_id", "request_id", "fence", "attempt", "state", "stage",
         "frames", "client_address", "connections",
         "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
-        "size_bytes", "jobs", "leftovers", "port", "pid", "signal", "code", "action", "rule",
+        "size_bytes", "jobs", "orphans", "port", "pid", "signal", "code", "action", "rule",
         "prompt_digest", "provider", "task", "rung", "frame", "relative_error", "node", "gpu", "xid",
     }
 )  # fmt: skip
@@ -121,7 +121,8 @@ def adopt_loggers() -> None:
 
     Call again after importing a library that adds a handler on import.
     """
-    for logger in logging.root.manager.loggerDict.values():
+    # A copy: other threads may create loggers, such as one that encodes while this one loads a model.
+    for logger in list(logging.root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger):
             logger.handlers.clear()
             logger.propagate = True

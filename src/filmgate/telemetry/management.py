@@ -6,6 +6,7 @@ It runs on its own threads, so it answers while the API is busy and while a work
 import errno
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from filmgate.errors import SettingsError
 from filmgate.settings import ManagementSettings
 from filmgate.telemetry.logs import Log
-from filmgate.telemetry.metrics import THROTTLE_COUNTER
+from filmgate.telemetry.metrics import TASK_FAILURE_COUNTER, THROTTLE_COUNTER
 from filmgate.telemetry.readiness import OK, Readiness, is_ready
 
 log = Log("management")
@@ -33,12 +34,13 @@ _JSON = "application/json"
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry with the metrics that every process has: CPU, memory, open files, throttled calls."""
+    """A registry with the metrics that every process has: CPU, memory, throttled calls, failed tasks."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     registry.register(THROTTLE_COUNTER)
+    registry.register(TASK_FAILURE_COUNTER)
     return registry
 
 
@@ -72,7 +74,7 @@ class ManagementServer(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, _request: object, _client_address: object) -> None:
-        log.warning("a request to the management port failed")
+        log.warning("a request to the management port failed", error=sys.exception())
 
 
 class ManagementHandler(BaseHTTPRequestHandler):

@@ -23,10 +23,10 @@ class Source(StrEnum):
     """Which process exports a metric."""
 
     DATABASE = "server, from the database: all replicas report the same values"
-    SERVER = "server, of one process"
+    SERVER = "server, per process"
     WORKER = "worker"
-    GPU = "GPU worker, by NVML"
-    PROCESS = "server and worker, of one process"
+    GPU = "GPU worker (NVML)"
+    PROCESS = "server and worker, per process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +95,43 @@ BACKLOG_SECONDS = _gauge(
     "Predicted GPU-seconds of queued jobs: the metric to scale on.",
     "route model tenant",
 )
-OLDEST_QUEUED_SECONDS = _gauge(_DB, "oldest_queued_seconds", "Age of the oldest queued job.")
+OLDEST_QUEUED_SECONDS = _gauge(
+    _DB, "oldest_queued_seconds", "Age of the oldest queued job, including jobs that wait for a retry."
+)
 PROMISE_SECONDS = _gauge(
-    _DB, "promise_seconds", "The setting admission.promise_seconds: jobs that would take longer are rejected."
+    _DB,
+    "promise_seconds",
+    "The `admission.promise_seconds` setting: jobs that would take longer are rejected.",
 )
 SLO_JOBS = _counter(
     _DB,
     "slo_jobs",
-    "Ended jobs by class of clip: `result` good (met the objective) or late (missed it, or failed). "
+    "Finished jobs by class of clip: `result` good (met the objective) or late (missed it, or failed). "
     "Cancelled jobs are not counted.",
     "tenant class result",
 )
 SLO_LATE_ALLOWED = _counter(
     _DB,
     "slo_late_allowed",
-    "How many of these jobs may be late: each adds 1 - its target. Late jobs over this are the burn rate.",
+    "Number of these jobs that may be late: each adds 1 - its target. The burn rate is late jobs / this.",
     "tenant class",
 )
 WORKERS = _gauge(_DB, "workers", "Live workers.", "route model")
-JOBS_ENDED = _counter(_DB, "jobs_ended", "Ended jobs.", "state reason route model version tenant")
+JOBS_ENDED = _counter(_DB, "jobs_ended", "Finished jobs.", "state reason route model version tenant")
 GPU_SECONDS = _counter(
     _DB, "gpu_seconds", "Measured GPU-seconds of completed jobs.", "tenant model version route"
 )
 COST_USD = _counter(
     _DB,
     "cost_usd",
-    "Price of ended jobs: GPU-seconds at api.usd_per_gpu_hour, or what the provider charges. No value for "
-    "our GPUs while that setting is 0.",
+    "Price of finished jobs: GPU-seconds at api.usd_per_gpu_hour, or what the provider charges. No value for "
+    "local GPUs while that setting is 0.",
     "tenant model version route",
 )
 COST_USD_PER_1000_CLIPS = _gauge(
     _DB,
     "cost_usd_per_1000_clips",
-    "Price of all ended jobs per 1,000 completed ones, since the database exists.",
+    "Price of all finished jobs per 1,000 completed jobs, since the database was created.",
     "model route",
 )
 JOBS_ROUTED = _counter(
@@ -139,7 +143,7 @@ WAIT_SECONDS = _histogram(
 JOB_SECONDS = _histogram(
     _DB,
     "job_seconds",
-    "Seconds from acceptance to completion. Own GPUs and providers differ by route.",
+    "Seconds from acceptance to completion. Local GPUs and providers differ by `route`.",
     "model version route tenant",
 )
 STAGE_SECONDS = _histogram(
@@ -171,7 +175,7 @@ HTTP_REQUESTS = _counter(_SERVER, "http_requests", "HTTP requests.", "method rou
 HTTP_REQUEST_SECONDS = _histogram(
     _SERVER, "http_request_seconds", "Seconds until the first byte of the response.", "method route"
 )
-HTTP_REFUSED = _counter(_SERVER, "http_refused", "Requests and connections refused by a limit.", "reason")
+HTTP_REFUSED = _counter(_SERVER, "http_refused", "Requests and connections rejected by a limit.", "reason")
 FAILED_LOGINS = _counter(_SERVER, "failed_logins", "Requests with an invalid API key.")
 HTTP_CONNECTIONS = _gauge(_SERVER, "http_connections", "Open connections.")
 CERTIFICATE_EXPIRY = _gauge(
@@ -180,19 +184,21 @@ CERTIFICATE_EXPIRY = _gauge(
     "When the certificate in api.tls_certificate expires. No value without TLS.",
 )
 
-TASK_FAILURES = _counter(Source.PROCESS, "task_failures", "Failed runs of a background task.", "task")
+TASK_FAILURES = _counter(
+    Source.PROCESS, "task_failures", "Failed runs of a background task, or of one of its items.", "task"
+)
 THROTTLES = _counter(
     Source.PROCESS,
     "downstream_throttles",
-    "Calls that a service refused because there were too many: s3, kms, sqs, bedrock-runtime or provider. "
-    "Every attempt counts, repeated or not.",
+    "Calls that a service throttled: s3, kms, sqs, bedrock-runtime or provider. "
+    "Every attempt counts, including retries.",
     "service",
 )
 
 WORKER_INFO = _gauge(
     _WORKER, "worker_info", "Always 1; the labels identify the worker.", "worker route device gpu"
 )
-WORKER_READY = _gauge(_WORKER, "worker_ready", "1 while /readyz answers 200.")
+WORKER_READY = _gauge(_WORKER, "worker_ready", "1 while /readyz responds with 200.")
 WORKER_START_SECONDS = _gauge(
     _WORKER, "worker_start_seconds", "Seconds from the start of this process until it could lease jobs."
 )
@@ -225,7 +231,7 @@ CANARY_DIFFERENCE = _gauge(
     "model",
 )
 CANARY_PASSED_AT = _gauge(
-    _WORKER, "canary_passed_timestamp_seconds", "When a canary clip was last right.", "model"
+    _WORKER, "canary_passed_timestamp_seconds", "When a canary clip last passed.", "model"
 )
 
 RDMA_ERRORS = _counter(
@@ -235,7 +241,7 @@ RDMA_ERRORS = _counter(
     "device port counter",
 )
 
-GPU_UP = _gpu_gauge("up", "1 while NVML answers for the GPU; 0: the GPU is lost.")
+GPU_UP = _gpu_gauge("up", "1 while NVML reports the GPU; 0 if the GPU is lost.")
 GPU_HEALTHY = _gpu_gauge("healthy", "0 after a double-bit error, a row remapping failure or a lost GPU.")
 GPU_UTILIZATION = _gpu_gauge(
     "utilization_ratio", "Share of time with a kernel on the GPU, 0 to 1.", "DCGM_FI_DEV_GPU_UTIL (percent)"
@@ -282,7 +288,9 @@ GPU_REMAPPED_ROWS = _gpu_gauge(
     "cause",
 )
 GPU_REMAP_PENDING = _gpu_gauge(
-    "row_remap_pending", "1 while rows are remapped at the next reset.", "DCGM_FI_DEV_ROW_REMAP_PENDING"
+    "row_remap_pending",
+    "1 while rows wait to be remapped at the next reset.",
+    "DCGM_FI_DEV_ROW_REMAP_PENDING",
 )
 GPU_REMAP_FAILURE = _gpu_gauge(
     "row_remap_failure",
@@ -294,10 +302,11 @@ GPU_XID_ERRORS = _gpu_counter(
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-# One for the process: clients are opened in many places and retry by themselves. Every registry exports it.
+# One of each for the process, because what they count happens in many places. Every registry exports them.
 THROTTLE_COUNTER = THROTTLES.live_counter(None)
+TASK_FAILURE_COUNTER = TASK_FAILURES.live_counter(None)
 
 
 def count_throttle(service: str) -> None:
-    """Count one call that a service refused. `service` is from a closed set: it becomes a label."""
+    """Count one call that a service throttled. `service` is from a closed set: it becomes a label."""
     THROTTLE_COUNTER.labels(service).inc()

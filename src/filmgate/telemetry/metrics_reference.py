@@ -9,21 +9,21 @@ from filmgate.telemetry.metrics import METRICS, Metric, Source
 _INTRODUCTION = """\
 # Metrics
 
-Servers and workers export Prometheus metrics on their [management port](operations.md#management-port).
+Servers and workers export Prometheus metrics on their [management port](operate/monitor.md#management-port).
 `make docs` writes this page from `src/filmgate/telemetry/metrics.py`.
 
 | label | values |
 |---|---|
 | `model` | the name that clients use |
 | `version` | the first 12 digits of the SHA-256 of the weights; at a provider, the provider's model |
-| `route` | `gpu`: our own GPUs; `managed`: a provider |
+| `route` | `gpu`: your GPUs; `managed`: a provider |
 | `tenant` | the tenant; empty in histograms if there are more than `management.max_tenants` tenants |
 | `gpu` | the UUID of the GPU: DCGM's label `UUID` |
 
 Job metrics are counted in the database, in the transactions that cause them
 ([ADR 14](adr/0014-job-metrics-are-in-the-database.md)): every replica reports the whole service. Take the
 maximum over replicas, never the sum: `max without (instance, pod) (...)`. Worker metrics belong to one
-process: sum them.
+process: sum them. The histograms of a version are deleted after 100 days without an observation.
 """
 
 _DCGM = """

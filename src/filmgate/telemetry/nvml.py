@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from filmgate.errors import DeviceError
+from filmgate.errors import DeviceLost
 
 # Clock event bits that mean a slower GPU, by the names of the label `reason`.
 CLOCK_EVENTS = {
@@ -34,10 +34,6 @@ _ECC = {
         ("aggregate", pynvml.NVML_AGGREGATE_ECC),
     )
 }
-
-
-class DeviceLost(DeviceError):  # noqa: N818
-    """The driver cannot reach the GPU any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class MigUtilization:
     """
 
     def __init__(self, handle: Any, instance: int) -> None:
-        """`handle` is that of the GPU."""
+        """`handle` identifies the GPU."""
         self._handle = handle
         self._instance = instance
         self._last: Any = None
@@ -192,7 +188,7 @@ class Gpu:
         return None
 
     def _count_ecc_errors(self, error: int, scope: int) -> int | None:
-        """Some counters exist for a MIG device alone, others for its GPU alone: the larger answer counts."""
+        """Some counters exist only for a MIG device, others only for its GPU: the larger value counts."""
         handles = [self._own] if self._own is self._handle else [self._own, self._handle]
         counts = [_ask(pynvml.nvmlDeviceGetTotalEccErrors, handle, error, scope) for handle in handles]
         return max((count for count in counts if count is not None), default=None)
@@ -268,7 +264,7 @@ def _without_prefix(uuid: str) -> str:
 
 
 def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer of NVML; None if this GPU or driver does not support the question."""
+    """The answer of NVML; None if this GPU or driver does not support the query."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as exc:

@@ -29,7 +29,7 @@ from filmgate.telemetry.tracing import Attribute, Span, error_type, exported_att
 from filmgate.telemetry.untraced import NoSpan
 
 _TRACES_PATH = "/v1/traces"
-# A clip has about fifteen spans: the buffer holds those of a hundred clips while the collector is away.
+# A clip has about fifteen spans: the buffer holds the spans of a hundred clips while the collector is away.
 _MAX_BUFFERED = 2048
 _NANOSECONDS = 10**9
 

@@ -1,6 +1,6 @@
 """The trace that the current work belongs to, and its HTTP headers: W3C `traceparent` and AWS X-Ray.
 
-Reading and sending the headers needs no OpenTelemetry: ids pass through also where no spans are exported.
+Reading and sending the headers needs no OpenTelemetry: ids pass through even if no spans are exported.
 """
 
 import re
@@ -104,7 +104,7 @@ def _parse_traceparent(value: str) -> TraceContext | None:
 
 
 def _parse_xray(value: str) -> TraceContext | None:
-    """`Root=1-<8 hex>-<24 hex>;Parent=<16 hex>;Sampled=1`; a load balancer sends the root alone."""
+    """`Root=1-<8 hex>-<24 hex>;Parent=<16 hex>;Sampled=1`; a load balancer sends only the root."""
     fields = dict(part.strip().partition("=")[::2] for part in value.lower().split(";"))
     root = _XRAY_ROOT.fullmatch(fields.get("root", ""))
     if root is None or root[1] + root[2] == _NO_TRACE:

@@ -71,7 +71,7 @@ class Span(Protocol):
         ...
 
     def end(self, error: BaseException | None = None, at: float | None = None) -> None:
-        """End the span now or at a Unix time. An error is recorded by its type alone."""
+        """End the span now or at a Unix time. Only the type of an error is recorded."""
         ...
 
 
@@ -119,11 +119,16 @@ def traced(tracer: Tracer, name: str, **attributes: Attribute) -> Iterator[Span]
     if parent is None:
         yield NO_SPAN
         return
-    span = tracer.start(name, parent)
-    span.set(**attributes)
+    with ended(tracer.start(name, parent)) as span, within_trace(span.context):
+        span.set(**attributes)
+        yield span
+
+
+@contextmanager
+def ended(span: Span) -> Iterator[Span]:
+    """A span that ends with the block, and records its error."""
     try:
-        with within_trace(span.context):
-            yield span
+        yield span
     except BaseException as exc:
         span.end(exc)
         raise

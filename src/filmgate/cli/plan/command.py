@@ -5,15 +5,12 @@ share, opens the catalog, and prints the answer.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.options import AsJson, options_of
 from filmgate.cli.plan import options
-from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
     from filmgate.catalog.calibrations import Calibration
@@ -28,11 +25,6 @@ class Facts:
     catalog: "Catalog"
     calibration: "Calibration"
     region: str
-
-
-AnswerFunction: TypeAlias = "Callable[..., Answer]"
-
-_UNSUPPORTED = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def print_answer(  # noqa: PLR0913 - one parameter per option
@@ -55,29 +47,17 @@ def print_answer(  # noqa: PLR0913 - one parameter per option
     show(answer(facts), is_json=is_json, adr=adr, html=html)
 
 
-def plan_command(
-    answer: AnswerFunction, *sources: Callable[..., Any], unsupported: Mapping[str, str] | None = None
-) -> Callable[..., None]:
-    """A command with the shared options and those of `sources`, or of `answer` if there are none.
-
-    `unsupported` maps hidden options that other commands have to a message about what to use instead.
-    """
+def plan_command(answer: "Callable[..., Answer]", *sources: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the shared options and those of `sources`, or of `answer` if there are none."""
     own: dict[str, inspect.Parameter] = {}
     for source in sources or (answer,):
         own |= options_of(source)
-    shared, messages = options_of(print_answer), dict(unsupported or {})
-    hidden = {
-        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UNSUPPORTED)
-        for name in messages
-    }
+    shared = options_of(print_answer)
 
     def command(**given: Any) -> None:
-        for name, message in messages.items():
-            if given.pop(name) is not None:
-                raise UsageError(message, option=f"--{name}")
         chosen = {name: given.pop(name) for name in shared}
         print_answer(lambda facts: answer(facts, **given), **chosen)
 
     command.__doc__ = answer.__doc__
-    command.__signature__ = inspect.Signature([*(own | shared | hidden).values()])  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature([*(own | shared).values()])  # type: ignore[attr-defined]
     return command

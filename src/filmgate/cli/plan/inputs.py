@@ -1,10 +1,11 @@
 """Turns option values into planner inputs, and rejects values that are out of range."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
-from math import inf, nan
+from math import inf, isfinite
 from pathlib import Path
 
 from filmgate.catalog.catalog import Catalog
@@ -21,9 +22,14 @@ from filmgate.errors import UsageError
 from filmgate.jobs import Size
 from filmgate.models.names import SHIPPED, shipped_folder
 from filmgate.planner.fleet.money import YEARS
-from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
+from filmgate.planner.fleet.traffic import (
+    SECONDS_PER_DAY,
+    Traffic,
+    TrafficShape,
+    recorded_traffic,
+    traffic_of,
+)
 from filmgate.planner.machines import jurisdiction_of
-from filmgate.planner.video.question import VideoQuestion
 
 MIN_ARRIVALS = 10
 
@@ -102,23 +108,32 @@ def is_video(name: str, catalog: Catalog) -> bool:
     if cached_folder(name, "config.json"):
         return False
     similar = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
-    hint = f"similar names: {', '.join(similar)}" if similar else "`filmgate plan fit` lists every model"
+    hint = (
+        f"similar names: {', '.join(similar)}"
+        if similar
+        else "`filmgate plan fit --gpu H200` lists every model"
+    )
     raise UsageError(f"{name!r} is not in the catalog; {hint}", option="--model")
 
 
-def check_positive(value: float | None, option: str) -> None:
-    if value is not None and not 0 < value < inf:  # NaN is in no range
-        raise UsageError(f"must be a positive number, got {value:g}", option=option)
+def check_positive(**options: float | None) -> None:
+    """Raises UsageError for an option that is given and not positive."""
+    _check(options, lambda value: 0 < value < inf, "must be a positive number")
 
 
-def check_factor(value: float, option: str) -> None:
-    if not 1 <= value < inf:
-        raise UsageError(f"must be at least 1, got {value:g}", option=option)
+def check_factors(**options: float | None) -> None:
+    _check(options, lambda value: 1 <= value < inf, "must be at least 1")
 
 
-def check_share(value: float | None, option: str) -> None:
-    if value is not None and not 0 <= value < 1:
-        raise UsageError(f"must be a share of at least 0 and less than 1, got {value:g}", option=option)
+def check_shares(**options: float | None) -> None:
+    _check(options, lambda value: 0 <= value < 1, "must be a share of at least 0 and less than 1")
+
+
+def _check(options: Mapping[str, float | None], is_valid: Callable[[float], bool], rule: str) -> None:
+    """NaN is in no range."""
+    for name, value in options.items():
+        if value is not None and not is_valid(value):
+            raise UsageError(f"{rule}, got {value:g}", option=f"--{name.replace('_', '-')}")
 
 
 def check_years(years: int) -> None:
@@ -134,26 +149,11 @@ def check_precision(
     return precision
 
 
-def check_length(seconds: float | None, frames: int | None) -> int | None:
-    """The frames. Raises UsageError unless both are positive numbers, and for both together."""
+def check_length(seconds: float | None, frames: int | None) -> None:
+    """Raises UsageError unless both are positive numbers, and for both together."""
     if seconds is not None and frames is not None:
         raise UsageError("give --seconds or --frames, not both", option="--frames")
-    check_positive(seconds, "--seconds")
-    check_positive(frames, "--frames")
-    return frames
-
-
-def check_numbers(question: VideoQuestion) -> VideoQuestion:
-    """The question. Raises UsageError for a number that is out of range."""
-    check_positive(question.clips_per_day, "--clips-per-day")
-    check_positive(question.slo_seconds, "--slo-seconds")
-    check_factor(question.safety_factor, "--safety-factor")
-    check_share(question.commit_discount, "--commit-discount")
-    check_share(question.interruptible_share, "--interruptible")
-    check_positive(question.interruptions_per_day, "--interruptions-per-day")
-    check_years(question.commit_years)
-    check_factor(question.budget_margin, "--budget-margin")
-    return question
+    check_positive(seconds=seconds, frames=frames)
 
 
 def check_residency(residency: str | None, catalog: Catalog) -> str | None:
@@ -175,46 +175,56 @@ def check_tokens(context: int, answer_tokens: int, cached_tokens: int = 0) -> No
         )
 
 
-def read_arrivals(path: Path | None, clips_per_day: float | None) -> tuple[float, ...]:
-    """Arrival times in seconds from the first one; empty without a file. Raises UsageError."""
-    if path is None:
-        return ()
-    if clips_per_day is not None:
-        raise UsageError("give --arrivals or --clips-per-day, not both", option="--arrivals")
+def clip_traffic(
+    clips_per_day: float | None, shape: TrafficShape | None, arrivals: Path | None
+) -> Traffic | None:
+    """The traffic that these options describe; None without a volume. Raises UsageError."""
+    if arrivals is None:
+        check_positive(clips_per_day=clips_per_day)
+        return _traffic(clips_per_day, shape, "--clips-per-day")
+    for option, value in (("--clips-per-day", clips_per_day), ("--traffic", shape)):
+        if value is not None:
+            raise UsageError(f"give --arrivals or {option}, not both", option="--arrivals")
+    return recorded_traffic(read_arrivals(arrivals))
+
+
+def _traffic(per_day: float | None, shape: TrafficShape | None, volume_option: str) -> Traffic | None:
+    if per_day is None and shape is not None:
+        raise UsageError(f"has no effect without a volume; give {volume_option} too", option="--traffic")
+    return traffic_of(per_day, shape) if per_day is not None else None
+
+
+def read_arrivals(path: Path) -> list[float]:
+    """Arrival times in seconds, in any order. Raises UsageError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--arrivals") from exc
-    cells = [line.partition(",")[0].strip() for line in lines]
-    times = [_arrival(cell, number) for number, cell in enumerate(cells, start=1) if cell and number > 1]
-    first = _header_or_arrival(cells[0]) if cells else None
-    times = sorted([*times, *([] if first is None else [first])])
+    times = []
+    for number, line in enumerate(lines, start=1):
+        cell = line.partition(",")[0].strip()
+        value = _seconds(cell)
+        if value is not None:
+            times.append(value)
+        elif cell and number > 1:  # the first line may be a header
+            raise UsageError(
+                f"line {number}: {cell!r} is neither seconds nor an ISO 8601 time", option="--arrivals"
+            )
     if len(times) < MIN_ARRIVALS:
         raise UsageError(f"{path} has {len(times)} arrivals, needs {MIN_ARRIVALS}", option="--arrivals")
-    return tuple(time - times[0] for time in times)
+    return times
 
 
-def _header_or_arrival(cell: str) -> float | None:
-    """The first line may be a header."""
-    try:
-        return _arrival(cell, 1)
-    except UsageError:
-        return None
-
-
-def _arrival(cell: str, line: int) -> float:
+def _seconds(cell: str) -> float | None:
+    """Seconds, or an ISO 8601 time as seconds; None for other text."""
     try:
         value = float(cell)
     except ValueError:
         try:
             value = datetime.fromisoformat(cell).timestamp()
         except ValueError:
-            value = nan
-    if not -inf < value < inf:
-        raise UsageError(
-            f"line {line}: {cell!r} is neither seconds nor an ISO 8601 time", option="--arrivals"
-        )
-    return value
+            return None
+    return value if isfinite(value) else None
 
 
 def parse_size(text: str | None) -> Size | None:
@@ -236,10 +246,14 @@ def one_machine(instance: str | None, gpu: str | None, catalog: Catalog) -> tupl
     return catalog.instance(instance).name if instance else None, gpu_or_none(gpu, catalog)
 
 
-def requests_per_day(per_day: float | None, per_second: float | None) -> float | None:
-    """The volume from whichever option is given."""
+def request_traffic(
+    per_day: float | None, per_second: float | None, shape: TrafficShape | None
+) -> Traffic | None:
+    """The traffic that these options describe; None without a volume. Raises UsageError."""
+    check_positive(requests_per_day=per_day, requests_per_second=per_second)
     if per_day is not None and per_second is not None:
         raise UsageError(
             "give --requests-per-day or --requests-per-second, not both", option="--requests-per-day"
         )
-    return per_second * SECONDS_PER_DAY if per_second is not None else per_day
+    volume = per_second * SECONDS_PER_DAY if per_second is not None else per_day
+    return _traffic(volume, shape, "--requests-per-day")

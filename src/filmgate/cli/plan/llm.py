@@ -4,16 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
-from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
     from filmgate.planner.llm.question import LlmQuestion
-
-UNSUPPORTED = {
-    "frames": "a language model renders no frames; give --context and --answer-tokens",
-    "seconds": "a language model renders no clip; give --context and --answer-tokens",
-}
 
 
 def llm_question(  # noqa: PLR0913 - one parameter per option
@@ -27,7 +21,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     concurrency: options.Concurrency = None,
     requests_per_day: options.RequestsPerDay = None,
     requests_per_second: options.RequestsPerSecond = None,
-    traffic: options.Traffic = TrafficShape.STEADY,
+    traffic: options.Traffic = None,
     ttft_ms: options.TtftMs = None,
     tbt_ms: options.TbtMs = None,
     spare_machines: options.SpareMachines = 1,
@@ -45,21 +39,19 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     from filmgate.planner.llm.question import LlmQuestion
 
     found = inputs.find_llm(model, facts.catalog)
-    _check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
-    _check_positive(requests_per_day=requests_per_day, requests_per_second=requests_per_second)
-    _check_positive(ttft_ms=ttft_ms, tbt_ms=tbt_ms)
-    inputs.check_factor(safety_factor, "--safety-factor")
-    inputs.check_factor(budget_margin, "--budget-margin")
+    inputs.check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
+    inputs.check_positive(ttft_ms=ttft_ms, tbt_ms=tbt_ms)
+    inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
+    inputs.check_shares(commit_discount=commit_discount)
     inputs.check_years(commit_years)
     inputs.check_tokens(context, answer_tokens, cached_tokens)
-    inputs.check_share(commit_discount, "--commit-discount")
-    volume = inputs.requests_per_day(requests_per_day, requests_per_second)
+    arrivals = inputs.request_traffic(requests_per_day, requests_per_second, traffic)
     return LlmQuestion(
         model=found,
         precision=inputs.check_precision(precision or found.native_precision),
         kv_precision=inputs.check_precision(kv_precision, ("bf16", "fp8"), option="--kv-precision"),
         context=context,
-        concurrency=concurrency or (1 if volume is None else MAX_SEQUENCES),
+        concurrency=concurrency or (1 if arrivals is None else MAX_SEQUENCES),
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
         region=facts.region,
@@ -71,17 +63,9 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         commit_discount=commit_discount,
         commit_years=commit_years,
         residency=inputs.check_residency(residency, facts.catalog),
-        requests_per_day=volume,
+        traffic=arrivals,
         spare_machines=spare_machines,
-        shape=traffic,
     )
-
-
-def _check_positive(**values: float | None) -> None:
-    from filmgate.cli.plan import inputs
-
-    for name, value in values.items():
-        inputs.check_positive(value, f"--{name.replace('_', '-')}")
 
 
 def answer_llm(facts: Facts, **given: Any) -> "Answer":

@@ -30,13 +30,18 @@ def show(answer: Answer, *, is_json: bool, adr: Path | None = None, html: Path |
 
 
 def _print(answer: Answer) -> None:
-    console = Console(width=None if Console().is_terminal else 160, highlight=False)
+    console = Console(width=None if Console().is_terminal else 160, highlight=False, markup=False)
     console.print(answer.verdict, style="bold", soft_wrap=True)
     for table in tables(answer):
         console.print()
         console.print(_rich(table))
         if table.note:
             console.print(table.note, style="dim", soft_wrap=True)
+    for title, facts in (("Assumptions", answer.assumptions), ("Sources", answer.sources)):
+        if facts:
+            console.print(f"\n{title}", style="bold")
+        for fact in facts:
+            console.print(f"- {fact}", soft_wrap=True)
 
 
 def write(path: Path, text: str) -> None:

@@ -15,9 +15,10 @@ def prices_command(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Fetch prices from the AWS Price List API; needs credentials.")
     ] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file that --refresh writes.")] = Path(
-        "prices.csv"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file that --refresh writes.  [default: prices.csv]"),
+    ] = None,
     instance: Annotated[str | None, typer.Option("--instance", help="Only this instance type.")] = None,
     catalog_file: options.UserFile = None,
     price_file: options.PriceFile = None,
@@ -28,6 +29,9 @@ def prices_command(
     from filmgate.cli.plan import inputs
     from filmgate.errors import UsageError
 
+    if output is not None and not refresh:
+        raise UsageError("only --refresh writes a file; give both", option="--output")
+    output = output or Path("prices.csv")
     catalog = inputs.open_catalog(catalog_file, price_file)
     names = [catalog.instance(instance).name] if instance else list(catalog.instances)
     prices = list(catalog.prices.values())
@@ -42,8 +46,9 @@ def prices_command(
     if is_json:
         typer.echo(json.dumps({"prices": [asdict(price) for price in shown]}))
         return
+    typer.echo(f"{'instance':<18} {'region':<16} {'USD/h':>10}  {'spot USD/h':<24} as of")
     for price in shown:
-        spot = f"spot {price.spot_min} to {price.spot_max}" if price.spot_min is not None else "no spot"
+        spot = f"{price.spot_min} to {price.spot_max}" if price.spot_min is not None else "-"
         typer.echo(
             f"{price.instance:<18} {price.region:<16} {price.on_demand or '-':>10}  {spot:<24} {price.as_of}"
         )

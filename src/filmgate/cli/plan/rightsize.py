@@ -10,19 +10,14 @@ from filmgate.cli.plan.command import Facts
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from filmgate.catalog.utilisation import Utilisation
     from filmgate.planner.answer import Answer
-
-UNSUPPORTED = {
-    "frames": "metrics do not depend on the clip; use `filmgate plan fit --frames`",
-    "seconds": "metrics do not depend on the clip; use `filmgate plan fit --seconds`",
-}
+    from filmgate.planner.rightsize import GpuMetrics
 
 
 def answer_rightsize(  # noqa: PLR0913 - one parameter per option
     facts: Facts,
     *,
-    utilisation: options.MetricsFile = None,
+    metrics_file: options.MetricsFile = None,
     prometheus: options.MetricsPrometheus = None,
     selector: options.Selector = "",
     cloudwatch: options.MetricsCloudWatch = None,
@@ -34,20 +29,21 @@ def answer_rightsize(  # noqa: PLR0913 - one parameter per option
 ) -> "Answer":
     """Check the size of a machine against its GPU metrics, and list machines that would fit.
 
-    Without a file, a Prometheus or CloudWatch, the jobs of this installation are the metrics.
+    Without --metrics-file, --prometheus or --cloudwatch, the command reads how busy the workers of this
+    installation were from its database.
     """
-    from filmgate.catalog.cloudwatch import Device, MetricSource, open_metrics, read_cloudwatch
-    from filmgate.catalog.prometheus import read_prometheus
-    from filmgate.catalog.utilisation import read_utilisation
     from filmgate.cli.plan import inputs
+    from filmgate.cli.plan.metrics.cloudwatch import Device, MetricSource, open_metrics, read_cloudwatch
+    from filmgate.cli.plan.metrics.csv_file import read_csv_metrics
+    from filmgate.cli.plan.metrics.prometheus import read_prometheus
     from filmgate.planner.rightsize import plan_rightsize
 
-    if sum(source is not None for source in (utilisation, prometheus, cloudwatch)) > 1:
-        raise UsageError("give one of --utilisation, --prometheus and --cloudwatch", option="--utilisation")
+    if sum(source is not None for source in (metrics_file, prometheus, cloudwatch)) > 1:
+        raise UsageError("give one of --metrics-file, --prometheus and --cloudwatch", option="--metrics-file")
     name, bare = inputs.one_machine(instance, gpu, facts.catalog)
     now = datetime.now(UTC)
-    if utilisation is not None:
-        samples, source = read_utilisation(utilisation), str(utilisation)
+    if metrics_file is not None:
+        samples, source = read_csv_metrics(metrics_file), str(metrics_file)
     elif prometheus is not None:
         samples = read_prometheus(prometheus, selector, now.timestamp(), days)
         source = "Prometheus"
@@ -59,20 +55,20 @@ def answer_rightsize(  # noqa: PLR0913 - one parameter per option
         samples = read_cloudwatch(client, MetricSource.parse(cloudwatch), device, now, days)
         source = "CloudWatch"
     else:
-        samples, source = _own_jobs(data, days), "the jobs of this installation"
+        samples, source = _own_workers(data, days), "the workers of this installation"
     return plan_rightsize(samples, facts.catalog, facts.region, gpu=bare, instance=name, source=source)
 
 
-def _own_jobs(data: Path | None, days: int) -> "Utilisation":
-    from filmgate.catalog.utilisation import Utilisation
-    from filmgate.scheduling.busy_hours import busy_hours
+def _own_workers(data: Path | None, days: int) -> "GpuMetrics":
+    from filmgate.planner.rightsize import GpuMetrics
+    from filmgate.scheduling.history import History
 
     with opened_database(settings_with(data)) as database:
-        hours = busy_hours(database, days)
+        hours = History(database).busy_shares(days)
     if not hours:
         raise UsageError(
-            f"this installation rendered nothing in {days} days; give --utilisation, --prometheus or "
+            f"no GPU worker of this installation ran in {days} days; give --metrics-file, --prometheus or "
             "--cloudwatch",
-            option="--utilisation",
+            option="--metrics-file",
         )
-    return Utilisation(tuple(hours), (), (), ())
+    return GpuMetrics(tuple(hours))

@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Any
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
 from filmgate.planner.fleet.tenancy import Tenancy
-from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
-    from filmgate.catalog.video_models import VideoModel
     from filmgate.planner.answer import Answer
-    from filmgate.planner.video.clip import ClipShape
     from filmgate.planner.video.question import VideoQuestion
 
 WEIGHTS = ("bf16", "int8", "fp8")
@@ -28,14 +25,13 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     fps: options.Fps = None,
     clips_per_day: options.ClipsPerDay = None,
     slo_seconds: options.SloSeconds = None,
-    traffic: options.Traffic = TrafficShape.STEADY,
+    traffic: options.Traffic = None,
     precision: options.Precision = None,
     compiled: options.Compiled = None,
     tenants: options.Tenants = 1,
     isolation: options.TenantHardware = Tenancy.SHARED,
     spare_machines: options.SpareMachines = 1,
     arrivals: options.ArrivalsFile = None,
-    adapters: options.Adapters = 1,
     residency: options.Residency = None,
     commit_discount: options.Discount = None,
     commit_years: options.CommitYears = 1,
@@ -47,43 +43,36 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
+    from filmgate.planner.video.clip import clip_for
     from filmgate.planner.video.question import VideoQuestion
 
     found = inputs.find_video_model(model, facts.catalog)
-    length: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps}
-    return inputs.check_numbers(
-        VideoQuestion(
-            model=found,
-            clip=_clip_of(found, size, length, steps=steps, quality=quality),
-            region=facts.region,
-            clips_per_day=clips_per_day,
-            slo_seconds=slo_seconds,
-            shape=traffic,
-            precision=inputs.check_precision(precision or "bf16", WEIGHTS),
-            mode=None if compiled is None else "compiled" if compiled else "eager",
-            gpu=inputs.gpu_or_none(gpu, facts.catalog),
-            residency=inputs.check_residency(residency, facts.catalog),
-            commit_discount=commit_discount,
-            commit_years=commit_years,
-            interruptible_share=interruptible,
-            interruptions_per_day=interruptions_per_day,
-            tenants=tenants,
-            tenancy=isolation,
-            spare_machines=spare_machines,
-            arrivals=inputs.read_arrivals(arrivals, clips_per_day),
-            adapters=adapters,
-            safety_factor=safety_factor,
-            budget_margin=budget_margin,
-        )
+    shape: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps, "steps": steps}
+    inputs.check_length(seconds, frames)
+    inputs.check_positive(slo_seconds=slo_seconds, interruptions_per_day=interruptions_per_day)
+    inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
+    inputs.check_shares(commit_discount=commit_discount, interruptible=interruptible)
+    inputs.check_years(commit_years)
+    return VideoQuestion(
+        model=found,
+        clip=clip_for(found, size=inputs.parse_size(size), quality=quality, **shape),
+        region=facts.region,
+        traffic=inputs.clip_traffic(clips_per_day, traffic, arrivals),
+        slo_seconds=slo_seconds,
+        precision=inputs.check_precision(precision or "bf16", WEIGHTS),
+        mode=None if compiled is None else "compiled" if compiled else "eager",
+        gpu=inputs.gpu_or_none(gpu, facts.catalog),
+        residency=inputs.check_residency(residency, facts.catalog),
+        commit_discount=commit_discount,
+        commit_years=commit_years,
+        interruptible_share=interruptible,
+        interruptions_per_day=interruptions_per_day,
+        tenants=tenants,
+        tenancy=isolation,
+        spare_machines=spare_machines,
+        safety_factor=safety_factor,
+        budget_margin=budget_margin,
     )
-
-
-def _clip_of(model: "VideoModel", size: str | None, length: dict[str, Any], **work: Any) -> "ClipShape":
-    from filmgate.cli.plan import inputs
-    from filmgate.planner.video.clip import clip_for
-
-    frames = inputs.check_length(length["seconds"], length["frames"])
-    return clip_for(model, size=inputs.parse_size(size), **length | {"frames": frames}, **work)
 
 
 def answer_video(facts: Facts, **given: Any) -> "Answer":

@@ -5,18 +5,25 @@ import time
 from collections.abc import Sequence
 from statistics import fmean
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+from filmgate.errors import DeviceLost
+from filmgate.telemetry.nvml import find_gpu, opened_nvml
 
 _SAMPLE_SECONDS = 0.1
 
 
-class UtilisationSampler:
-    """Samples (Unix time, share of the time in which a kernel ran) of the first GPU; none without NVML."""
+class UtilizationSampler:
+    """Samples (Unix time, share of the time in which a kernel ran) of one GPU or MIG device.
 
-    def __init__(self) -> None:
+    There are none without NVML, and none for an empty UUID.
+    """
+
+    def __init__(self, gpu_uuid: str) -> None:
+        self._gpu_uuid = gpu_uuid
         self._stop = threading.Event()
         self.samples: list[tuple[float, float]] = []
-        self._thread = threading.Thread(target=self._sample, name="utilisation", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="utilization", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -29,18 +36,17 @@ class UtilisationSampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        import pynvml
-
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError:
-            return  # no NVIDIA driver: nothing to sample
-        try:
-            handle: Any = pynvml.nvmlDeviceGetHandleByIndex(0)
-            while not self._stop.wait(_SAMPLE_SECONDS):
-                self.samples.append((time.time(), pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100))
-        finally:
-            pynvml.nvmlShutdown()
+        if not self._gpu_uuid:
+            return
+        with opened_nvml() as is_usable:
+            gpu = find_gpu(self._gpu_uuid) if is_usable else None
+            while gpu is not None and not self._stop.wait(_SAMPLE_SECONDS):
+                try:
+                    share = gpu.read().utilization
+                except DeviceLost:
+                    return  # the requests of the test fail and say so
+                if share is not None:
+                    self.samples.append((time.time(), share))
 
 
 def busy_share(samples: Sequence[tuple[float, float]], ends: Sequence[float]) -> float | None:

@@ -3,15 +3,16 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 
-from filmgate.cli.load_test.mix import ClipKind, Plan
-from filmgate.cli.load_test.server import START_SECONDS, Server
 from filmgate.client import AsyncFilmgate
 from filmgate.errors import FilmgateError
+from filmgate.load_test.mix import ClipKind, Plan
+from filmgate.load_test.server import START_SECONDS, Server
 
 _PROMPT = "a red ball rolls over the grass, take {number}"
 _WARM_UP_NUMBER = 1_000_000  # other prompts and seeds than those of the test
@@ -26,6 +27,7 @@ class Sent:
     sent_at: float
     linked_at: float | None = None
     error: str | None = None
+    tenant: int = 0
 
     @property
     def seconds(self) -> float | None:
@@ -52,13 +54,22 @@ def send_requests(server: Server, plan: Plan) -> list[Sent]:
 
 
 async def _send_all(server: Server, plan: Plan, first_number: int = 0) -> list[Sent]:
+    """The tenants send in turn."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with AsyncFilmgate(server.url, server.key, timeout_seconds=600, limits=limits) as client:
+    async with AsyncExitStack() as opened:
+        clients = [
+            await opened.enter_async_context(
+                AsyncFilmgate(server.url, key, timeout_seconds=600, limits=limits)
+            )
+            for key in server.keys
+        ]
         started = time.monotonic()
 
         async def send(number: int) -> Sent:
             await asyncio.sleep(max(plan.times[number] - (time.monotonic() - started), 0.0))
-            return await _send(client, plan.kinds[number], first_number + number)
+            tenant = number % len(clients)
+            sent = await _send(clients[tenant], plan.kinds[number], first_number + number)
+            return replace(sent, tenant=tenant)
 
         return await asyncio.gather(*(send(number) for number in range(len(plan.times))))
 

@@ -78,7 +78,7 @@ def parse_kind(text: str) -> ClipKind:
 def plan_requests(
     kinds: Sequence[ClipKind], clips: int, per_hour: float | None, minutes: float | None, seed: int = 0
 ) -> Plan:
-    """Draw the kinds by share and the arrivals from a Poisson process; without a rate all arrive at once."""
+    """Draw the kinds by share, and the arrivals from a Poisson process. Without a rate, all arrive at 0."""
     if minutes is not None and per_hour is None:
         raise UsageError("a duration needs --per-hour; without a rate use --clips", option="--minutes")
     rng = random.Random(seed)  # noqa: S311 - arrivals, not keys

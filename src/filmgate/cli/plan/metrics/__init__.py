@@ -1,0 +1,1 @@
+"""Readers of GPU metrics for `filmgate plan rightsize`: CSV files, Prometheus and CloudWatch."""
