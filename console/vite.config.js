@@ -8,7 +8,10 @@ const SINGLE = ["index.html", "package-lock.json", "package.json", "vite.config.
 
 // A digest of the sources beside the build: a test fails when one is changed without the other.
 function digestSources() {
-  const names = [...SINGLE, ...["public", "src"].flatMap((folder) => readdirSync(folder).map((name) => `${folder}/${name}`))];
+  const names = [
+    ...SINGLE,
+    ...["public", "src"].flatMap((folder) => readdirSync(folder).map((name) => `${folder}/${name}`)),
+  ];
   const digest = createHash("sha256");
   for (const name of names.sort()) digest.update(`${name}\n`).update(readFileSync(name));
   return digest.digest("hex");

@@ -39,14 +39,23 @@ async function request(path, options = {}) {
 }
 
 export const get = async (path, options) => (await request(path, options)).json();
-export const patch = async (path, body) => (await request(path, { method: "PATCH", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } })).json();
+export const patch = async (path, body) =>
+  (
+    await request(path, {
+      method: "PATCH",
+      body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json" },
+    })
+  ).json();
 export const remove = async (path) => (await request(path, { method: "DELETE" })).json();
 
 export async function post(path, body, options = {}) {
   const isForm = body instanceof FormData;
   const headers = isForm || body === undefined ? {} : { "Content-Type": "application/json" };
   const content = isForm || body === undefined ? body : JSON.stringify(body);
-  return (await request(path, { method: "POST", body: content, ...options, headers: { ...headers, ...options.headers } })).json();
+  return (
+    await request(path, { method: "POST", body: content, ...options, headers: { ...headers, ...options.headers } })
+  ).json();
 }
 
 export const getStream = async (path, options) => (await request(path, options)).body;
@@ -55,7 +64,14 @@ export const getBlob = async (path, options) => (await request(path, options)).b
 const pause = (seconds, signal) =>
   new Promise((resolve) => {
     const timer = setTimeout(resolve, seconds * 1000);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
   });
 
 const MAX_PAUSE = 30;
@@ -117,40 +133,53 @@ let poller = null;
 // One request for all videos that are polled: the open ones, page by page. Those that a whole round did not contain have
 // ended or are gone, and are read one by one.
 function startPolling() {
-  let after = "", seen = new Set();
-  return repeat(async (signal) => {
-    const page = await get(`/v1/videos?status=open&limit=${POLL_PAGE}${after}`, { signal });
-    for (const video of page.data) {
-      seen.add(video.id);
-      polled.get(video.id)?.("status", video);
-    }
-    after = page.has_more ? `&after=${page.last_id}` : "";
-    if (page.has_more) return;
-    const ended = [...polled.keys()].filter((id) => !seen.has(id)).slice(0, MAX_SINGLE);
+  let after = "",
     seen = new Set();
-    for (const id of ended) {
-      try {
-        polled.get(id)?.("status", await get(`/v1/videos/${id}`, { signal }));
-      } catch (error) {
-        if (error.status !== 404) throw error;
-        polled.get(id)?.("gone", {});
+  return repeat(
+    async (signal) => {
+      const page = await get(`/v1/videos?status=open&limit=${POLL_PAGE}${after}`, { signal });
+      for (const video of page.data) {
+        seen.add(video.id);
+        polled.get(video.id)?.("status", video);
       }
-    }
-  }, POLL_SECONDS, poller.signal);
+      after = page.has_more ? `&after=${page.last_id}` : "";
+      if (page.has_more) return;
+      const ended = [...polled.keys()].filter((id) => !seen.has(id)).slice(0, MAX_SINGLE);
+      seen = new Set();
+      for (const id of ended) {
+        try {
+          polled.get(id)?.("status", await get(`/v1/videos/${id}`, { signal }));
+        } catch (error) {
+          if (error.status !== 404) throw error;
+          polled.get(id)?.("gone", {});
+        }
+      }
+    },
+    POLL_SECONDS,
+    poller.signal,
+  );
 }
 
 // Poll a video until the listener says that this is enough.
 function poll(id, isEnough, signal) {
   return new Promise((resolve) => {
-    const listener = (name, data) => { if (isEnough(name, data)) end(); };
+    const listener = (name, data) => {
+      if (isEnough(name, data)) end();
+    };
     const end = () => {
       if (polled.get(id) === listener) polled.delete(id);
-      if (polled.size === 0) { poller?.abort(); poller = null; }
+      if (polled.size === 0) {
+        poller?.abort();
+        poller = null;
+      }
       resolve();
     };
     polled.set(id, listener);
     signal.addEventListener("abort", end, { once: true });
-    if (!poller) { poller = new AbortController(); startPolling(); }
+    if (!poller) {
+      poller = new AbortController();
+      startPolling();
+    }
   });
 }
 
@@ -173,11 +202,15 @@ export async function track(video, onEvent, signal) {
         streams -= 1;
       }
     }
-    await poll(video.id, (name, data) => {
-      onEvent(name, data);
-      current = name === "gone" ? { status: "failed" } : data;
-      return isOver() || (isSoon() && streams < MAX_STREAMS);
-    }, signal);
+    await poll(
+      video.id,
+      (name, data) => {
+        onEvent(name, data);
+        current = name === "gone" ? { status: "failed" } : data;
+        return isOver() || (isSoon() && streams < MAX_STREAMS);
+      },
+      signal,
+    );
   }
   return undefined;
 }

@@ -3,7 +3,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post, remove, repeat } from "./api.js";
 import { isFinal, when } from "./format.js";
 import { useVideo } from "./hooks.js";
-import { Bar, Loading, Notice, Page, Picture, State, SureButton } from "./parts.jsx";
+import { Bar, ConfirmButton, Loading, Notice, Page, State } from "./parts.jsx";
+import { Picture } from "./player.jsx";
 
 const PAGE_SIZE = 24;
 
@@ -14,10 +15,21 @@ function Tile({ video: initial, isSelected, onSelect }) {
       <a href={`#/clips/${video.id}`} class="tile-link">
         <Picture video={video} />
         <span class="prompt">{video.prompt || video.id}</span>
-        <span class="facts">{video.status !== "completed" && <State video={video} />}<span>{video.model}</span><span>{when(video.created_at)}</span></span>
+        <span class="facts">
+          {video.status !== "completed" && <State video={video} />}
+          <span>{video.model}</span>
+          <span>{when(video.created_at)}</span>
+        </span>
         {!isFinal(video) && <Bar value={video.progress} label="Progress" />}
       </a>
-      <label class="select"><input type="checkbox" checked={isSelected} onChange={() => onSelect(video.id)} aria-label={`Select ${video.prompt || video.id}`} /></label>
+      <label class="select">
+        <input
+          type="checkbox"
+          checked={isSelected}
+          onChange={() => onSelect(video.id)}
+          aria-label={`Select ${video.prompt || video.id}`}
+        />
+      </label>
     </li>
   );
 }
@@ -54,20 +66,38 @@ const isFound = (video, text) => !text || `${video.prompt} ${video.id}`.toLowerC
 
 // The clips that one question of the server finds, as far as they are read. A page that was asked for by another
 // question, or twice, is dropped.
-const open = (filter) => ({ filter, question: toQuery(filter).toString(), videos: [], after: null, hasMore: true, selected: new Set(), problem: null });
-const add = (gallery, { question, after }, page) => (
-  gallery.question !== question || gallery.after !== after ? gallery
-    : { ...gallery, videos: [...gallery.videos, ...page.data], after: page.last_id, hasMore: page.has_more, problem: null }
-);
+const open = (filter) => ({
+  filter,
+  question: toQuery(filter).toString(),
+  videos: [],
+  after: null,
+  hasMore: true,
+  selected: new Set(),
+  problem: null,
+});
+const add = (gallery, { question, after }, page) =>
+  gallery.question !== question || gallery.after !== after
+    ? gallery
+    : {
+        ...gallery,
+        videos: [...gallery.videos, ...page.data],
+        after: page.last_id,
+        hasMore: page.has_more,
+        problem: null,
+      };
 const without = (set, id) => new Set([...set].filter((each) => each !== id));
 
 export function Clips({ query }) {
-  const [gallery, setGallery] = useState(() => open({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" }));
+  const [gallery, setGallery] = useState(() =>
+    open({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" }),
+  );
   const [models, setModels] = useState([]);
   const end = useRef(null);
   const { filter, question, videos, after, hasMore, selected, problem } = gallery;
   const setProblem = (error) => setGallery((old) => ({ ...old, problem: error }));
-  useEffect(() => { get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem); }, []);
+  useEffect(() => {
+    get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem);
+  }, []);
   // The next page, when the end comes into view; ended by another filter. After an outage, it is read again.
   useEffect(() => {
     if (!hasMore) return undefined;
@@ -81,19 +111,26 @@ export function Clips({ query }) {
         throw error;
       }
     };
-    const observer = new IntersectionObserver((entries) => {
-      if (!entries.some((entry) => entry.isIntersecting)) return;
-      observer.disconnect();
-      repeat(more, 0, stop.signal);
-    }, { rootMargin: "600px" });
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        observer.disconnect();
+        repeat(more, 0, stop.signal);
+      },
+      { rootMargin: "600px" },
+    );
     observer.observe(end.current);
-    return () => { observer.disconnect(); stop.abort(); };
+    return () => {
+      observer.disconnect();
+      stop.abort();
+    };
   }, [question, after, hasMore]);
 
-  const choose = (changes) => setGallery((old) => {
-    const chosen = open({ ...old.filter, ...changes });
-    return chosen.question === old.question ? { ...old, filter: chosen.filter } : chosen;
-  });
+  const choose = (changes) =>
+    setGallery((old) => {
+      const chosen = open({ ...old.filter, ...changes });
+      return chosen.question === old.question ? { ...old, filter: chosen.filter } : chosen;
+    });
   const change = (name) => (event) => choose({ [name]: event.currentTarget.value });
   const type = (event) => {
     const text = event.currentTarget.value;
@@ -108,12 +145,20 @@ export function Clips({ query }) {
       setProblem(error);
     }
   };
-  const select = (id) => setGallery((old) => ({ ...old, selected: old.selected.has(id) ? without(old.selected, id) : new Set([...old.selected, id]) }));
+  const select = (id) =>
+    setGallery((old) => ({
+      ...old,
+      selected: old.selected.has(id) ? without(old.selected, id) : new Set([...old.selected, id]),
+    }));
   const removeSelected = async () => {
     for (const id of selected) {
       try {
         await remove(`/v1/videos/${id}`);
-        setGallery((old) => ({ ...old, videos: old.videos.filter((video) => video.id !== id), selected: without(old.selected, id) }));
+        setGallery((old) => ({
+          ...old,
+          videos: old.videos.filter((video) => video.id !== id),
+          selected: without(old.selected, id),
+        }));
       } catch (error) {
         setProblem(error);
       }
@@ -122,20 +167,75 @@ export function Clips({ query }) {
   const shown = videos.filter((video) => isFound(video, filter.text));
   const isFiltered = Object.values(filter).some(Boolean);
   return (
-    <Page title="Clips" actions={selected.size > 0 && <><span>{selected.size} selected</span><button type="button" onClick={() => setGallery((old) => ({ ...old, selected: new Set() }))}>Clear</button>
-      <SureButton label="Delete" sure={`Delete ${selected.size} for good`} onSure={removeSelected} /></>}>
+    <Page
+      title="Clips"
+      actions={
+        selected.size > 0 && (
+          <>
+            <span>{selected.size} selected</span>
+            <button type="button" onClick={() => setGallery((old) => ({ ...old, selected: new Set() }))}>
+              Clear
+            </button>
+            <ConfirmButton
+              label="Delete"
+              confirmLabel={`Delete ${selected.size} permanently`}
+              onConfirm={removeSelected}
+            />
+          </>
+        )
+      }
+    >
       <form class="filters" role="search" onSubmit={findAll}>
-        <input type="search" aria-label="Search prompts" aria-describedby="search-hint" placeholder="Search prompts, or paste a digest" value={filter.text} onInput={type} />
-        <select aria-label="State" value={filter.state} onChange={change("state")}><option value="">All states</option><option value="completed">Ready</option><option value="open">In progress</option><option value="failed">Failed</option></select>
-        <select aria-label="Model" value={filter.model} onChange={change("model")}><option value="">All models</option>{models.map((name) => <option value={name}>{name}</option>)}</select>
+        <input
+          type="search"
+          aria-label="Search prompts"
+          aria-describedby="search-hint"
+          placeholder="Search prompts, or paste a digest"
+          value={filter.text}
+          onInput={type}
+        />
+        <select aria-label="State" value={filter.state} onChange={change("state")}>
+          <option value="">All states</option>
+          <option value="completed">Ready</option>
+          <option value="open">In progress</option>
+          <option value="failed">Failed</option>
+        </select>
+        <select aria-label="Model" value={filter.model} onChange={change("model")}>
+          <option value="">All models</option>
+          {models.map((name) => (
+            <option value={name}>{name}</option>
+          ))}
+        </select>
         <input type="date" aria-label="Day" value={filter.day} onChange={change("day")} />
-        <button type="submit" disabled={!filter.text.trim()}>Exactly this prompt</button>
-        <p class="hint" id="search-hint">Typing searches the clips on this page. Exactly this prompt finds it among all clips: the server stores prompts encrypted and compares digests.</p>
+        <button type="submit" disabled={!filter.text.trim()}>
+          Find exact prompt
+        </button>
+        <p class="hint" id="search-hint">
+          Typing filters the clips loaded on this page. “Find exact prompt” searches all clips by prompt digest, because
+          the server stores prompts encrypted.
+        </p>
       </form>
-      {filter.digest && <p class="notice chosen">Clips with the prompt digest <code>{filter.digest.slice(0, 16)}…</code><button type="button" onClick={() => choose({ digest: "" })}>Show all clips</button></p>}
+      {filter.digest && (
+        <p class="notice chosen">
+          Clips with the prompt digest <code>{filter.digest.slice(0, 16)}…</code>
+          <button type="button" onClick={() => choose({ digest: "" })}>
+            Show all clips
+          </button>
+        </p>
+      )}
       <Notice problem={problem} />
-      <ul class="gallery" onKeyDown={moveFocus}>{shown.map((video) => <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />)}</ul>
-      {!hasMore && shown.length === 0 && !problem && <div class="empty card"><p>{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p></div>}
+      <ul class="gallery" onKeyDown={moveFocus}>
+        {shown.map((video) => (
+          <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />
+        ))}
+      </ul>
+      {!hasMore && shown.length === 0 && !problem && (
+        <div class="empty card">
+          <p>
+            {isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a>
+          </p>
+        </div>
+      )}
       {hasMore && videos.length === 0 && !problem && <Loading />}
       <div ref={end} class="end" />
     </Page>

@@ -18,7 +18,8 @@ export function usd(value) {
 
 export const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 export const percent = (share) => `${(100 * share).toFixed(share > 0.995 && share < 1 ? 2 : 1)} %`;
-export const count = (value) => value === null || value === undefined ? "–" : value.toLocaleString("en-US", { maximumFractionDigits: 1 });
+export const count = (value) =>
+  value === null || value === undefined ? "–" : value.toLocaleString("en-US", { maximumFractionDigits: 1 });
 
 export function cost(value) {
   const gpu = `${value.gpu_seconds < 10 ? value.gpu_seconds.toFixed(1) : Math.round(value.gpu_seconds)} GPU-seconds`;
@@ -33,13 +34,28 @@ export function when(unix) {
 }
 
 const REASONS = {
-  default: "meets the deadline", deadline: "own GPUs would miss the deadline", age: "it had waited too long", provider_slower: "the provider would be slower", too_late: "late on both routes", provider_unhealthy: "the provider is not healthy",
-  provider_cannot: "the provider cannot render it", policy: "the tenant's rules", disabled: "no provider is configured", returned: "the provider returned it",
+  default: "meets the deadline",
+  deadline: "your GPUs would miss the deadline",
+  age: "it had waited too long",
+  provider_slower: "the provider would be slower",
+  too_late: "late on both routes",
+  provider_unhealthy: "the provider is not healthy",
+  provider_cannot: "the provider cannot render it",
+  policy: "the tenant's rules",
+  disabled: "no provider is configured",
+  returned: "the provider returned it",
 };
 // Where a clip is rendered, and why there.
-export const route = ({ route: name, route_reason: reason }) => `${name === "gpu" ? "own GPU" : "managed provider"}, ${REASONS[reason] || reason}`;
+export const route = ({ route: name, route_reason: reason }) =>
+  `${name === "gpu" ? "your GPU" : "managed provider"}, ${REASONS[reason] || reason}`;
 
-const STAGES = { load: "Loading the model", text: "Reading the prompt", denoise: "Drawing", decode: "Decoding frames", upload: "Storing" };
+const STAGES = {
+  load: "Loading the model",
+  text: "Encoding the prompt",
+  denoise: "Generating",
+  decode: "Decoding",
+  upload: "Uploading",
+};
 export const stage = (name) => STAGES[name] || name;
 
 export function state(video) {

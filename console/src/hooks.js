@@ -16,15 +16,18 @@ export function useAddress() {
 // Data of a path, read again at an interval while the tab is visible, and after an outage.
 export function useData(path, everySeconds) {
   const [state, setState] = useState({});
-  const load = useCallback(async (signal) => {
-    try {
-      const data = await get(path, { signal });
-      setState({ data });
-    } catch (error) {
-      if (!signal?.aborted) setState((old) => ({ ...old, error }));
-      throw error;
-    }
-  }, [path]);
+  const load = useCallback(
+    async (signal) => {
+      try {
+        const data = await get(path, { signal });
+        setState({ data });
+      } catch (error) {
+        if (!signal?.aborted) setState((old) => ({ ...old, error }));
+        throw error;
+      }
+    },
+    [path],
+  );
   useEffect(() => {
     const stop = new AbortController();
     repeat(load, everySeconds, stop.signal);
@@ -41,7 +44,12 @@ export function useModels() {
   const [found, setFound] = useState({});
   useEffect(() => {
     models ||= get("/v1/models");
-    models.then((answer) => setFound(Object.fromEntries(answer.data.map((model) => [model.id, model]))), () => { models = null; });
+    models.then(
+      (answer) => setFound(Object.fromEntries(answer.data.map((model) => [model.id, model]))),
+      () => {
+        models = null;
+      },
+    );
   }, []);
   return found;
 }
@@ -54,11 +62,20 @@ export function useVideo(initial) {
   useEffect(() => {
     if (isOver) return undefined;
     const stop = new AbortController();
-    track(video, (name, data) => {
-      if (name === "preview") setPreview(data.image);
-      else if (name === "gone") setVideo((old) => ({ ...old, status: "failed", error: { code: "deleted", message: "The video was deleted." } }));
-      else if (!data.is_replay) setVideo((old) => ({ ...old, ...data }));
-    }, stop.signal);
+    track(
+      video,
+      (name, data) => {
+        if (name === "preview") setPreview(data.image);
+        else if (name === "gone")
+          setVideo((old) => ({
+            ...old,
+            status: "failed",
+            error: { code: "deleted", message: "The video was deleted." },
+          }));
+        else if (!data.is_replay) setVideo((old) => ({ ...old, ...data }));
+      },
+      stop.signal,
+    );
     return () => stop.abort();
   }, [video.id, isOver]);
   return [video, preview, setVideo];
@@ -77,7 +94,10 @@ export function useVisible() {
   const element = useRef(null);
   const [isVisible, setVisible] = useState(false);
   useEffect(() => {
-    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && setVisible(true), { rootMargin: "300px" });
+    const observer = new IntersectionObserver(
+      (entries) => entries.some((entry) => entry.isIntersecting) && setVisible(true),
+      { rootMargin: "300px" },
+    );
     observer.observe(element.current);
     return () => observer.disconnect();
   }, []);

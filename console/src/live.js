@@ -1,18 +1,25 @@
 // Plays a stream from its first fragment: a plain <video src> waits for about twenty frames.
 import { getStream } from "./api.js";
 
-const once = (target, name) => new Promise((resolve, reject) => {
-  target.addEventListener(name, resolve, { once: true });
-  target.addEventListener("error", reject, { once: true });
-});
+const once = (target, name) =>
+  new Promise((resolve, reject) => {
+    target.addEventListener(name, resolve, { once: true });
+    target.addEventListener("error", reject, { once: true });
+  });
 
-// The codec in the header of an MP4, such as avc1.64001f: the three bytes after the version in its avcC box.
+function findBox(bytes, name) {
+  const codes = [...name].map((letter) => letter.charCodeAt(0));
+  return bytes.findIndex((_, at) => codes.every((code, index) => bytes[at + index] === code));
+}
+
+// The codec in the header of an MP4, such as avc1.64001f: the three bytes after the version in its avcC box. Null if
+// the header is not complete; throws for another codec, when the first fragment begins without that box.
 export function findCodec(bytes) {
-  for (let at = 0; at + 8 <= bytes.length; at += 1) {
-    if (bytes[at] === 0x61 && bytes[at + 1] === 0x76 && bytes[at + 2] === 0x63 && bytes[at + 3] === 0x43) {
-      return `avc1.${[...bytes.slice(at + 5, at + 8)].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-    }
+  const at = findBox(bytes, "avcC");
+  if (at >= 0 && at + 8 <= bytes.length) {
+    return `avc1.${[...bytes.slice(at + 5, at + 8)].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
   }
+  if (at < 0 && findBox(bytes, "moof") >= 0) throw new Error("This codec is played only when the clip is finished.");
   return null;
 }
 

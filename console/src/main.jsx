@@ -1,6 +1,6 @@
 // The console: who is signed in, which page is shown.
 import { render } from "preact";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get, readKey, repeat, saveKey, whenSignedOut } from "./api.js";
 import { Clip } from "./clip.jsx";
 import { Clips } from "./clips.jsx";
@@ -17,7 +17,14 @@ import { Tenants } from "./tenants.jsx";
 const THEME = "filmgate.theme";
 const DOCS = { "/docs": Reference, "/docs/metrics": Metrics };
 const Document = DOCS[location.pathname];
-const PAGES = [["/", "Create", "create", Create], ["/clips", "Clips", "clips", Clips], ["/queue", "Queue", "queue", Queue, true], ["/service", "Service", "service", Service, true], ["/tenants", "Tenants", "tenants", Tenants, true], ["/plan", "Plan", "plan", Plan]];
+const PAGES = [
+  ["/", "Create", "create", Create],
+  ["/clips", "Clips", "clips", Clips],
+  ["/queue", "Queue", "queue", Queue, true],
+  ["/service", "Service", "service", Service, true],
+  ["/tenants", "Tenants", "tenants", Tenants, true],
+  ["/plan", "Plan", "plan", Plan],
+];
 
 function applyTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
@@ -27,8 +34,23 @@ function applyTheme(theme) {
 function ThemeButton() {
   const [theme, setTheme] = useState(localStorage.getItem(THEME) || "");
   const isDark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const change = () => { const next = isDark ? "light" : "dark"; localStorage.setItem(THEME, next); applyTheme(next); setTheme(next); };
-  return <button type="button" class="nav-item" onClick={change} aria-label={isDark ? "Use light colours" : "Use dark colours"}><Icon name="theme" /><span>{isDark ? "Light" : "Dark"}</span></button>;
+  const change = () => {
+    const next = isDark ? "light" : "dark";
+    localStorage.setItem(THEME, next);
+    applyTheme(next);
+    setTheme(next);
+  };
+  return (
+    <button
+      type="button"
+      class="nav-item"
+      onClick={change}
+      aria-label={isDark ? "Use light colours" : "Use dark colours"}
+    >
+      <Icon name="theme" />
+      <span>{isDark ? "Light" : "Dark"}</span>
+    </button>
+  );
 }
 
 function Navigation({ user, address, onSignOut }) {
@@ -36,14 +58,33 @@ function Navigation({ user, address, onSignOut }) {
   const isHere = (path) => !Document && (path === "/" ? address === "/" : address.startsWith(path));
   return (
     <nav class="nav" aria-label="Pages">
-      <a class="brand" href="/#/"><img src="/console/icon.svg" alt="" width="28" height="28" /><span>Filmgate</span></a>
+      <a class="brand" href="/#/">
+        <img src="/console/icon.svg" alt="" width="28" height="28" />
+        <span>Filmgate</span>
+      </a>
       {PAGES.filter(([, , , , needsAdmin]) => user && (!needsAdmin || isAdmin)).map(([path, label, icon]) => (
-        <a class="nav-item" href={`/#${path}`} aria-current={isHere(path) ? "page" : undefined}><Icon name={icon} /><span>{label}</span></a>))}
-      <a class="nav-item" href="/docs" aria-current={Document ? "page" : undefined}><Icon name="docs" /><span>API</span></a>
+        <a class="nav-item" href={`/#${path}`} aria-current={isHere(path) ? "page" : undefined}>
+          <Icon name={icon} />
+          <span>{label}</span>
+        </a>
+      ))}
+      <a class="nav-item" href="/docs" aria-current={Document ? "page" : undefined}>
+        <Icon name="docs" />
+        <span>API</span>
+      </a>
       <div class="nav-end">
         <ThemeButton />
-        {user && <p class="who" title="The tenant of your key">{user.tenant}</p>}
-        {readKey() && <button type="button" class="nav-item" onClick={onSignOut}><Icon name="leave" /><span>Sign out</span></button>}
+        {user && (
+          <p class="who" title="The tenant of your key">
+            {user.tenant}
+          </p>
+        )}
+        {readKey() && (
+          <button type="button" class="nav-item" onClick={onSignOut}>
+            <Icon name="leave" />
+            <span>Sign out</span>
+          </button>
+        )}
       </div>
     </nav>
   );
@@ -53,13 +94,38 @@ function SignIn({ problem, onKey }) {
   const [key, setKey] = useState("");
   return (
     <main id="main" class="sign-in">
-      <form class="card composer" onSubmit={(event) => { event.preventDefault(); onKey(key.trim()); }}>
+      <form
+        class="card composer"
+        onSubmit={(event) => {
+          event.preventDefault();
+          onKey(key.trim());
+        }}
+      >
         <h1>Sign in</h1>
         <p>Paste an API key. It stays in this tab and is sent only to this server.</p>
-        <label class="field"><span class="label">API key</span><input type="password" name="key" autoComplete="off" spellcheck={false} value={key} onInput={(event) => setKey(event.currentTarget.value)} placeholder="fg_…" /></label>
+        <label class="field">
+          <span class="label">API key</span>
+          <input
+            type="password"
+            name="key"
+            autoComplete="off"
+            spellcheck={false}
+            value={key}
+            onInput={(event) => setKey(event.currentTarget.value)}
+            placeholder="fg_…"
+          />
+        </label>
         <Notice problem={problem} />
-        <div class="actions"><button type="submit" class="primary" disabled={!key.trim()}>Sign in</button></div>
-        <p class="hint">{withCode("`filmgate serve` writes the key of the tenant `local` to the file `local.key` in its data folder. An operator creates others on the page Tenants, or with `filmgate tenant add`.")}</p>
+        <div class="actions">
+          <button type="submit" class="primary" disabled={!key.trim()}>
+            Sign in
+          </button>
+        </div>
+        <p class="hint">
+          {withCode(
+            "`filmgate serve` writes the key of the `local` tenant to `local.key` in its data folder. Operators create keys on the Tenants page or with `filmgate tenant add`.",
+          )}
+        </p>
       </form>
     </main>
   );
@@ -69,39 +135,69 @@ function App() {
   const address = useAddress();
   const [user, setUser] = useState(undefined);
   const [problem, setProblem] = useState(null);
-  const attempt = useRef(new AbortController());
-  const identify = useCallback(() => {
+  const identify = async (signal) => {
     const hadKey = Boolean(readKey());
-    attempt.current.abort();
-    attempt.current = new AbortController();
-    return repeat(async (signal) => {
-      try {
-        setUser(await get("/v1/usage", { signal }));
-        setProblem(null);
-      } catch (error) {
-        if (signal.aborted) return;
-        if (error.status === 401) { setUser(null); setProblem(hadKey ? { message: "The server does not accept this key. It may have been rotated or disabled." } : null); }
-        else setProblem(error);
-        throw error;
-      }
-    }, 0, attempt.current.signal);
-  }, []);
+    try {
+      setUser(await get("/v1/usage", { signal }));
+      setProblem(null);
+    } catch (error) {
+      if (error.status === 401) {
+        setUser(null);
+        setProblem(
+          hadKey ? { message: "The server does not accept this key. It may have been rotated or disabled." } : null,
+        );
+      } else setProblem(error);
+      throw error;
+    }
+  };
   useEffect(() => {
-    whenSignedOut(() => { if (readKey()) { saveKey(""); setUser(null); setProblem({ message: "Your key is no longer valid. Sign in again." }); } });
-    identify();
+    whenSignedOut(() => {
+      if (readKey()) {
+        saveKey("");
+        setUser(null);
+        setProblem({ message: "Your key is no longer valid. Sign in again." });
+      }
+    });
+    repeat(identify, 0, new AbortController().signal);
   }, []);
-  const leave = () => { saveKey(""); setProblem(null); setUser(undefined); identify(); };
+  // Loaded again, the page has nothing of the tenant before: fields, models, thumbnails.
+  const changeKey = (key) => {
+    saveKey(key);
+    location.reload();
+  };
   const page = () => {
     if (Document) return <Document />;
-    if (user === undefined) return <main id="main"><Notice problem={problem} /></main>;
-    if (user === null) return <SignIn problem={problem} onKey={(key) => { saveKey(key); identify(); }} />;
+    if (user === undefined)
+      return (
+        <main id="main">
+          <Notice problem={problem} />
+        </main>
+      );
+    if (user === null) return <SignIn problem={problem} onKey={changeKey} />;
     const [path, query] = address.split("?");
     const clip = /^\/clips\/([^/]+)$/.exec(path);
     if (clip) return <Clip key={clip[1]} id={clip[1]} />;
-    const [, , , Found] = PAGES.find(([known, , , , needsAdmin]) => known === path && (!needsAdmin || user.scopes.includes("admin"))) || PAGES[0];
+    const [, , , Found] =
+      PAGES.find(([known, , , , needsAdmin]) => known === path && (!needsAdmin || user.scopes.includes("admin"))) ||
+      PAGES[0];
     return <Found query={query} />;
   };
-  return <><a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to content</a><Navigation user={user} address={address} onSignOut={leave} />{page()}</>;
+  return (
+    <>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to content
+      </a>
+      <Navigation user={user} address={address} onSignOut={() => changeKey("")} />
+      {page()}
+    </>
+  );
 }
 
 applyTheme(localStorage.getItem(THEME));

@@ -2,9 +2,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { post } from "./api.js";
 import { Chart } from "./charts.jsx";
-import { count, gib, percent, seconds, usd } from "./format.js";
+import { count, gib, percent, seconds } from "./format.js";
 import { useData } from "./hooks.js";
-import { Loading, Metric, Notice, Page, SureButton, Table, Tile } from "./parts.jsx";
+import { ConfirmButton, Loading, Metric, Notice, Page, Table, Tile } from "./parts.jsx";
 
 const isNumber = (value) => typeof value === "number";
 const MAX_READINGS = 300;
@@ -26,42 +26,158 @@ export function Queue() {
   const { data: workers, reload: reloadWorkers } = useData("/v1/workers", 2);
   const [problem, setProblem] = useState(null);
   const act = (path, reload) => async () => {
-    try { await post(path); setProblem(null); reload(); } catch (found) { setProblem(found); }
+    try {
+      await post(path);
+      setProblem(null);
+      reload();
+    } catch (found) {
+      setProblem(found);
+    }
   };
-  const health = ({ gpu, speed }) => !gpu ? "–" : !gpu.is_healthy ? "broken" : speed < 1 ? `${percent(speed)} speed: heat` : "healthy";
-  const heat = ({ gpu }) => isNumber(gpu?.temperature_celsius) ? `${Math.round(gpu.temperature_celsius)} °C` : "–";
-  const memory = ({ gpu }) => !isNumber(gpu?.memory_used_bytes) ? "–" : isNumber(gpu.memory_total_bytes) ? `${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)}` : gib(gpu.memory_used_bytes);
-  const state = (worker) => worker.is_draining ? "draining" : worker.running ? "rendering" : "idle";
+  const health = ({ gpu, speed }) =>
+    !gpu ? "–" : !gpu.is_healthy ? "unhealthy" : speed < 1 ? `${percent(speed)} speed: heat` : "healthy";
+  const heat = ({ gpu }) => (isNumber(gpu?.temperature_celsius) ? `${Math.round(gpu.temperature_celsius)} °C` : "–");
+  const memory = ({ gpu }) =>
+    !isNumber(gpu?.memory_used_bytes)
+      ? "–"
+      : isNumber(gpu.memory_total_bytes)
+        ? `${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)}`
+        : gib(gpu.memory_used_bytes);
+  const state = (worker) => (worker.is_draining ? "draining" : worker.running ? "rendering" : "idle");
   // A GPU worker prepares its next job while it renders.
-  const running = ({ running: jobs, capacity }) => `${Math.min(jobs, capacity)} of ${capacity}${jobs > capacity ? `, ${jobs - capacity} prepared` : ""}`;
+  const running = ({ running: jobs, capacity }) =>
+    `${Math.min(jobs, capacity)} of ${capacity}${jobs > capacity ? `, ${jobs - capacity} prepared` : ""}`;
   const [depth, setDepth] = useState();
-  useEffect(() => { if (queue) setDepth([queue.queued]); }, [queue]);
+  useEffect(() => {
+    if (queue) setDepth([queue.queued]);
+  }, [queue]);
   const readings = useReadings(depth);
   return (
     <Page title="Queue and fleet">
       <Notice problem={problem || error} />
       {!queue && !error && <Loading />}
-      {queue && <>
-        <div class="tiles">
-          <Tile label="Queued" value={count(queue.queued)} metric="filmgate_jobs" />
-          <Tile label="Running" value={count(queue.running)} metric="filmgate_jobs" />
-          <Tile label="Backlog" value={seconds(queue.backlog_seconds)} note="GPU time" metric="filmgate_backlog_seconds" />
-          <Tile label="Longest wait" value={seconds(queue.oldest_queued_seconds)} metric="filmgate_oldest_queued_seconds" />
-        </div>
-        <section class="card"><h2>Queued jobs, while this page is open</h2><Chart times={readings.map(([at]) => at)} series={[{ name: "Queued", values: readings.map(([, value]) => value) }]} label="Queued jobs" format={count} empty="" /><Metric name="filmgate_jobs" /></section>
-      </>}
-      <section class="card"><h2>Workers</h2>
-        {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "Temperature", "Memory", "Health", "State", "Running", <span class="quiet">Actions</span>]}
-          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, heat(worker), memory(worker), health(worker), state(worker), running(worker),
-            worker.is_draining ? null : <SureButton label="Drain" sure="Drain: finish its job, lease no other" aria-label={`Drain ${worker.id}`} onSure={act(`/v1/workers/${encodeURIComponent(worker.id)}/drain`, reloadWorkers)} />])} />}
+      {queue && (
+        <>
+          <div class="tiles">
+            <Tile label="Queued" value={count(queue.queued)} metric="filmgate_jobs" />
+            <Tile label="Running" value={count(queue.running)} metric="filmgate_jobs" />
+            <Tile
+              label="Backlog"
+              value={seconds(queue.backlog_seconds)}
+              note="GPU time"
+              metric="filmgate_backlog_seconds"
+            />
+            <Tile
+              label="Longest wait"
+              value={seconds(queue.oldest_queued_seconds)}
+              metric="filmgate_oldest_queued_seconds"
+            />
+          </div>
+          <section class="card">
+            <h2>Queued jobs, while this page is open</h2>
+            <Chart
+              times={readings.map(([at]) => at)}
+              series={[{ name: "Queued", values: readings.map(([, value]) => value) }]}
+              label="Queued jobs"
+              format={count}
+              empty=""
+            />
+            <Metric name="filmgate_jobs" />
+          </section>
+        </>
+      )}
+      <section class="card">
+        <h2>Workers</h2>
+        {workers && (
+          <Table
+            label="Workers"
+            empty="No worker is alive. Start one with `filmgate worker`."
+            head={[
+              "Worker",
+              "Device",
+              "Models",
+              "Route",
+              "Temperature",
+              "Memory",
+              "Health",
+              "State",
+              "Running",
+              <span class="quiet">Actions</span>,
+            ]}
+            rows={workers.data.map((worker) => [
+              <code>{worker.id}</code>,
+              worker.device || "–",
+              worker.models.join(", "),
+              worker.route,
+              heat(worker),
+              memory(worker),
+              health(worker),
+              state(worker),
+              running(worker),
+              worker.is_draining ? null : (
+                <ConfirmButton
+                  label="Drain"
+                  confirmLabel="Confirm: finish the current job, then take no more"
+                  aria-label={`Drain ${worker.id}`}
+                  onConfirm={act(`/v1/workers/${encodeURIComponent(worker.id)}/drain`, reloadWorkers)}
+                />
+              ),
+            ])}
+          />
+        )}
       </section>
-      {queue && <>
-        <section class="card"><h2>By tenant and model</h2><Table label="Jobs by tenant and model" empty="Nothing waits and nothing runs." head={["Tenant", "Model", "Route", "State", "Jobs", "GPU time"]}
-          rows={queue.counts.map((each) => [each.tenant, each.model, each.route, each.state, count(each.jobs), seconds(each.gpu_seconds)])} /></section>
-        <section class="card"><h2>Next jobs</h2><Table label="Next jobs" empty="The queue is empty." head={["Position", "Video", "Tenant", "Model", "Waiting", "Starts in", "Ready in", <span class="quiet">Actions</span>]}
-          rows={queue.data.map((job) => [job.position, <code>{job.id.slice(0, 14)}…</code>, job.tenant, job.model, seconds(job.waiting_seconds), seconds(job.starts_in_seconds), seconds(job.ready_in_seconds),
-            <SureButton label="Cancel" sure="Cancel this job" aria-label={`Cancel ${job.id}`} onSure={act(`/v1/tenants/${encodeURIComponent(job.tenant)}/videos/${job.id}/cancel`, reloadQueue)} />])} /></section>
-      </>}
+      {queue && (
+        <>
+          <section class="card">
+            <h2>By tenant and model</h2>
+            <Table
+              label="Jobs by tenant and model"
+              empty="No queued or running jobs."
+              head={["Tenant", "Model", "Route", "State", "Jobs", "GPU time"]}
+              rows={queue.counts.map((each) => [
+                each.tenant,
+                each.model,
+                each.route,
+                each.state,
+                count(each.jobs),
+                seconds(each.gpu_seconds),
+              ])}
+            />
+          </section>
+          <section class="card">
+            <h2>Next jobs</h2>
+            <Table
+              label="Next jobs"
+              empty="The queue is empty."
+              head={[
+                "Position",
+                "Video",
+                "Tenant",
+                "Model",
+                "Waiting",
+                "Starts in",
+                "Ready in",
+                <span class="quiet">Actions</span>,
+              ]}
+              rows={queue.data.map((job) => [
+                job.position,
+                <code>{job.id.slice(0, 14)}…</code>,
+                job.tenant,
+                job.model,
+                seconds(job.waiting_seconds),
+                seconds(job.starts_in_seconds),
+                seconds(job.ready_in_seconds),
+                <ConfirmButton
+                  label="Cancel"
+                  confirmLabel="Cancel this job"
+                  aria-label={`Cancel ${job.id}`}
+                  onConfirm={act(`/v1/tenants/${encodeURIComponent(job.tenant)}/videos/${job.id}/cancel`, reloadQueue)}
+                />,
+              ])}
+            />
+          </section>
+        </>
+      )}
     </Page>
   );
 }

@@ -1,17 +1,15 @@
 // Small parts that several pages use.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { getBlob, post } from "./api.js";
-import { toCurl, toJavaScript, toPython } from "./code.js";
+import { useEffect, useState } from "preact/hooks";
+import { KEY_HINT, toCurl, toJavaScript, toPython } from "./code.js";
 import { state } from "./format.js";
-import { useVisible } from "./hooks.js";
-import { canPlayLive, playLive } from "./live.js";
 
 const PATHS = {
   create: "M12 5v14M5 12h14",
   clips: "M4 5h7v6H4zM13 5h7v6h-7zM4 13h7v6H4zM13 13h7v6h-7z",
   queue: "M4 6h16M4 12h11M4 18h7",
   service: "M4 18l5-6 4 3 7-9",
-  tenants: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7zM3 20c0-3.5 2.5-6 6-6s6 2.5 6 6M16 4.5a3.5 3.5 0 0 1 0 6M18 14.5c2 .8 3 2.8 3 5.5",
+  tenants:
+    "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7zM3 20c0-3.5 2.5-6 6-6s6 2.5 6 6M16 4.5a3.5 3.5 0 0 1 0 6M18 14.5c2 .8 3 2.8 3 5.5",
   plan: "M5 4h14v16H5zM9 8h6M9 12h6M9 16h3",
   docs: "M5 5a2 2 0 0 1 2-2h12v16H7a2 2 0 0 0-2 2zM5 19V5",
   theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z",
@@ -19,126 +17,114 @@ const PATHS = {
 };
 
 export const Icon = ({ name }) => (
-  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={PATHS[name]} /></svg>
+  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+    <path d={PATHS[name]} />
+  </svg>
 );
 
 // Text with `code` in it.
 export const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? <code>{part}</code> : part));
 
 export const Notice = ({ problem, children }) =>
-  problem || children ? <p class={`notice ${problem ? "is-problem" : ""}`} role={problem ? "alert" : undefined}>{problem ? withCode(problem.message) : children}</p> : null;
+  problem || children ? (
+    <p class={`notice ${problem ? "is-problem" : ""}`} role={problem ? "alert" : undefined}>
+      {problem ? withCode(problem.message) : children}
+    </p>
+  ) : null;
 
-export const State = ({ video }) => <span class={`state is-${video.status} ${video.error?.code === "cancelled" ? "is-cancelled" : ""}`}>{state(video)}</span>;
+export const State = ({ video }) => (
+  <span class={`state is-${video.status} ${video.error?.code === "cancelled" ? "is-cancelled" : ""}`}>
+    {state(video)}
+  </span>
+);
 
 export const Bar = ({ value, label }) => (
-  <div class="bar" role="progressbar" aria-label={label} aria-valuenow={value} aria-valuemin="0" aria-valuemax="100"><i style={{ width: `${value}%` }} /></div>
+  <div class="bar" role="progressbar" aria-label={label} aria-valuenow={value} aria-valuemin="0" aria-valuemax="100">
+    <i style={{ width: `${value}%` }} />
+  </div>
 );
 
 // The name of the metric behind a number, linked to what this server says about it.
-export const Metric = ({ name }) => <a class="metric" href={`/docs/metrics#${name}`} title="What this metric means">{name.split("_").map((part, index) => (index ? <><wbr />_{part}</> : part))}</a>;
-
-export const Tile = ({ label, value, note, metric }) => (
-  <div class="tile"><span class="label">{label}</span><strong>{value}</strong>{note && <span class="note">{note}</span>}{metric && <Metric name={metric} />}</div>
+export const Metric = ({ name }) => (
+  <a class="metric" href={`/docs/metrics#${name}`} title="What this metric means">
+    {name.split("_").map((part, index) =>
+      index ? (
+        <>
+          <wbr />_{part}
+        </>
+      ) : (
+        part
+      ),
+    )}
+  </a>
 );
 
-export const Loading = () => <p class="loading" role="status">Loading…</p>;
+export const Tile = ({ label, value, note, metric }) => (
+  <div class="tile">
+    <span class="label">{label}</span>
+    <strong>{value}</strong>
+    {note && <span class="note">{note}</span>}
+    {metric && <Metric name={metric} />}
+  </div>
+);
+
+export const Loading = () => (
+  <p class="loading" role="status">
+    Loading…
+  </p>
+);
 
 // Columns from the index `numbers` on are numbers: aligned to the right.
 // On a phone, style.css shows each row as a block and each cell with its heading; the roles keep it a table.
-export const Table = ({ head, rows, empty, label, numbers = head.length }) => rows.length === 0 ? <p class="note">{withCode(empty)}</p> : (
-  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table role="table"><thead role="rowgroup"><tr role="row">{head.map((name, index) => <th scope="col" role="columnheader" class={index >= numbers ? "number" : undefined}>{name}</th>)}</tr></thead>
-    <tbody role="rowgroup">{rows.map((row) => <tr role="row">{row.map((cell, index) => <td role="cell" data-label={typeof head[index] === "string" ? head[index] : undefined} class={index >= numbers ? "number" : undefined}>{cell}</td>)}</tr>)}</tbody></table></div>
-);
+export const Table = ({ head, rows, empty, label, numbers = head.length }) =>
+  rows.length === 0 ? (
+    <p class="note">{withCode(empty)}</p>
+  ) : (
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      <table role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            {head.map((name, index) => (
+              <th scope="col" role="columnheader" class={index >= numbers ? "number" : undefined}>
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {rows.map((row) => (
+            <tr role="row">
+              {row.map((cell, index) => (
+                <td
+                  role="cell"
+                  data-label={typeof head[index] === "string" ? head[index] : undefined}
+                  class={index >= numbers ? "number" : undefined}
+                >
+                  {cell}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
 
 export function Page({ title, lead, actions, children }) {
-  useEffect(() => { document.title = `${title} · Filmgate`; }, [title]);
+  useEffect(() => {
+    document.title = `${title} · Filmgate`;
+  }, [title]);
   return (
     <main id="main" tabIndex={-1}>
-      <header class="page-head"><div><h1>{title}</h1>{lead && <p class="lead">{lead}</p>}</div>{actions && <div class="actions">{actions}</div>}</header>
+      <header class="page-head">
+        <div>
+          <h1>{title}</h1>
+          {lead && <p class="lead">{lead}</p>}
+        </div>
+        {actions && <div class="actions">{actions}</div>}
+      </header>
       {children}
     </main>
-  );
-}
-
-export const createLink = (id) => post(`/v1/videos/${id}/stream-link`);
-export const streamLink = async (id) => (await createLink(id)).url;
-
-const RENEW_MILLISECONDS = 60_000;
-const LIVE_STAGES = new Set(["decode", "upload"]);
-
-const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
-// The place of a picture that does not exist yet. It moves only while the clip is drawn.
-const Blank = ({ video }) => <div class={`blank ${video.status === "in_progress" ? "is-working" : ""}`} aria-hidden="true" />;
-
-// Plays a video: its preview while it is drawn, the live stream while it is decoded, then the stored clip.
-export function Player({ video, preview }) {
-  const [source, setSource] = useState(null);
-  const element = useRef(null);
-  const isDone = video.status === "completed";
-  const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
-  const [width, height] = video.size.split("x").map(Number);
-  const store = () => streamLink(video.id).then((url) => setSource({ kind: "stored", url, at: Date.now() }), () => setSource(null));
-  // A link expires while the tab stays open. A clip that cannot be played at all is not tried again at once.
-  const renew = () => { if (source.kind === "stored" && Date.now() - source.at > RENEW_MILLISECONDS) store(); };
-
-  useEffect(() => {
-    if (isLive && !source) {
-      if (canPlayLive()) setSource({ kind: "live", attempt: video.attempt });
-      else streamLink(video.id).then((url) => setSource({ kind: "live", url }), () => setSource(null));
-    }
-    if (isDone && (!source || element.current?.ended)) store();
-  }, [isDone, isLive]);
-  const isStreaming = source?.kind === "live" && !source.url;
-  useEffect(() => {
-    if (!isStreaming) return undefined;
-    const stop = new AbortController();
-    // A stream that breaks belongs to a failed attempt: the next one, or the stored clip, replaces it.
-    playLive(element.current, video.id, stop.signal).catch(() => stop.signal.aborted || setSource(null));
-    return () => stop.abort();
-  }, [isStreaming]);
-  useEffect(() => { if (isDone && !source) store(); }, [source]);
-
-  return (
-    <div class={`player ${source || preview ? "" : "is-blank"}`} style={{ aspectRatio: `${width} / ${height}` }}>
-      {source && video.status !== "failed" ? (
-        <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay={source.kind === "live" || !isCalm()} playsInline controls
-          loop={source.kind === "stored" && !isCalm()} onEnded={() => isDone && source.kind === "live" && store()} onError={renew}
-          aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"} data-kind={source.kind} />
-      ) : preview && video.status !== "failed" ? <img src={preview} alt="Preview of the clip" />
-        : <Blank video={video} />}
-    </div>
-  );
-}
-
-const thumbnails = new Map();
-const MAX_THUMBNAILS = 600;
-
-export async function thumbnail(id) {
-  if (!thumbnails.has(id)) {
-    thumbnails.set(id, getBlob(`/v1/videos/${id}/content?variant=thumbnail`).then(URL.createObjectURL, () => null));
-    if (thumbnails.size > MAX_THUMBNAILS) {
-      const [oldest, url] = thumbnails.entries().next().value;
-      thumbnails.delete(oldest);
-      url.then((link) => link && URL.revokeObjectURL(link));
-    }
-  }
-  return thumbnails.get(id);
-}
-
-// The thumbnail of a clip, which plays under the pointer.
-export function Picture({ video }) {
-  const [element, isVisible] = useVisible();
-  const [picture, setPicture] = useState(null);
-  const [clip, setClip] = useState(null);
-  const isReady = video.status === "completed";
-  useEffect(() => { if (isReady && isVisible) thumbnail(video.id).then(setPicture); }, [isReady, isVisible]);
-  const play = () => { if (isReady && !isCalm()) streamLink(video.id).then(setClip, () => setClip(null)); };
-  return (
-    <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
-      {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <Blank video={video} />}
-      {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
-    </div>
   );
 }
 
@@ -168,7 +154,11 @@ export function CopyButton({ text, label = "Copy" }) {
     }
     setTimeout(() => setSaid(null), 3000);
   };
-  return <button type="button" onClick={copy}><span aria-live="polite">{said || label}</span></button>;
+  return (
+    <button type="button" onClick={copy}>
+      <span aria-live="polite">{said || label}</span>
+    </button>
+  );
 }
 
 const LANGUAGES = { curl: toCurl, Python: toPython, JavaScript: toJavaScript };
@@ -179,21 +169,38 @@ export function Code({ body, path = "" }) {
   return (
     <section class="code" aria-label="This request as code">
       <div class="tabs">
-        {Object.keys(LANGUAGES).map((name) => <button type="button" aria-pressed={name === language} onClick={() => setLanguage(name)}>{name}</button>)}
+        {Object.keys(LANGUAGES).map((name) => (
+          <button type="button" aria-pressed={name === language} onClick={() => setLanguage(name)}>
+            {name}
+          </button>
+        ))}
         <CopyButton text={text} />
       </div>
       <pre tabIndex={0}>{text}</pre>
+      <p class="hint">{withCode(KEY_HINT)}</p>
     </section>
   );
 }
 
 // Asks once more before it acts.
-export function SureButton({ label, sure, onSure, ...rest }) {
+export function ConfirmButton({ label, confirmLabel, onConfirm, ...rest }) {
   const [isAsking, setAsking] = useState(false);
   useEffect(() => {
     if (!isAsking) return undefined;
     const timer = setTimeout(() => setAsking(false), 8000);
     return () => clearTimeout(timer);
   }, [isAsking]);
-  return <button type="button" {...rest} class={isAsking ? "danger" : rest.class} onClick={() => { if (isAsking) onSure(); setAsking(!isAsking); }}>{isAsking ? sure : label}</button>;
+  return (
+    <button
+      type="button"
+      {...rest}
+      class={isAsking ? "danger" : rest.class}
+      onClick={() => {
+        if (isAsking) onConfirm();
+        setAsking(!isAsking);
+      }}
+    >
+      {isAsking ? confirmLabel : label}
+    </button>
+  );
 }

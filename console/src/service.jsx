@@ -1,20 +1,10 @@
-// Service: attainment, latency, throughput, errors and cost of the past hour, day or week.
+// Service: a range of time, and the objectives.
 import { useState } from "preact/hooks";
-import { Chart } from "./charts.jsx";
-import { count, percent, seconds, usd } from "./format.js";
+import { AllTime } from "./alltime.jsx";
+import { count, percent, seconds } from "./format.js";
 import { useData } from "./hooks.js";
-import { Bar, Loading, Metric, Notice, Page, Table, Tile } from "./parts.jsx";
-
-const DAY = 86400;
-const PARTS = ["total", "wait", "load", "text", "denoise", "decode", "upload"];
-const MAX_STACKED = 4;
-// How long each range is, how wide its buckets are, how often it is read again, and how its buckets are called.
-const RANGES = {
-  hour: { label: "Past hour", seconds: 3600, width: 300, bucket: "5m", every: 10, per: "5 minutes" },
-  day: { label: "Past day", seconds: DAY, width: 3600, bucket: "1h", every: 30, per: "hour" },
-  week: { label: "Past week", seconds: 7 * DAY, width: 3600, bucket: "1h", every: 60, per: "hour" },
-};
-const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] || 0), 0);
+import { Metric, Notice, Page, Table } from "./parts.jsx";
+import { RANGES, Recent } from "./recent.jsx";
 
 // Attainment and error budget by class of clip; a burn rate of 1 uses up the budget exactly in its window.
 function Objectives({ slo }) {
@@ -22,152 +12,35 @@ function Objectives({ slo }) {
   const windows = Object.keys(slo.data[0].burn_rates);
   const rate = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} ×`);
   return (
-    <section class="card"><h2>Objectives over {seconds(slo.window_seconds)}</h2>
-      <Table label="Objectives" empty="" numbers={1} head={["Class", "Objective", "Target", "Clips", "Late", "In time", "Budget left", ...windows.map((name) => `Burn, ${name}`)]}
-        rows={slo.data.map((each) => [each.class, seconds(each.objective_seconds), percent(each.target), count(each.jobs), count(each.late), each.attained === null ? "–" : percent(each.attained), each.budget_left === null ? "–" : percent(each.budget_left), ...windows.map((name) => rate(each.burn_rates[name]))])} />
-      <Metric name="filmgate_slo_jobs_total" /></section>
-  );
-}
-
-function Failures({ rows }) {
-  const failed = rows.filter((row) => row.jobs > 0).sort((a, b) => b.jobs - a.jobs);
-  return (
-    <section class="card"><h2>Failures by reason</h2>
-      {failed.length === 0 ? <p class="note">No job has failed.</p> : <ul class="bars">{failed.map(({ reason, jobs }) => <li><span>{reason}</span><Bar value={100 * jobs / failed[0].jobs} label={reason} /><span>{count(jobs)}</span></li>)}</ul>}
-      <Metric name="filmgate_jobs_ended_total" /></section>
-  );
-}
-
-// Busy and idle seconds of our GPUs: the share that was busy, and how long a gap between two clips was.
-const busyShare = (rows) => { const busy = sum(rows, "busy_seconds"), all = busy + sum(rows, "idle_seconds"); return all > 0 ? busy / all : null; };
-const meanGap = (rows) => (sum(rows, "gaps") ? sum(rows, "gap_seconds") / sum(rows, "gaps") : null);
-const share = (value) => (value === null ? "–" : `${Math.round(100 * value)} %`);
-const gap = (value) => (value !== null && value < 1 ? `${Math.round(1000 * value)} ms` : seconds(value));
-
-const byName = (rows, names) => [...rows].sort((a, b) => names.map((name) => a[name].localeCompare(b[name])).find((order) => order) || 0);
-
-// Cost, or GPU time where there is no price, by day: the largest tenants and the others.
-function Costs({ days, hasPrice, name }) {
-  const [field, format] = hasPrice ? ["usd", usd] : ["gpu_seconds", seconds];
-  const rows = days.flatMap((bucket) => bucket.results);
-  const totals = new Map();
-  for (const row of rows) totals.set(row[name], (totals.get(row[name]) || 0) + (row[field] || 0));
-  const names = [...totals].sort((a, b) => b[1] - a[1]).map(([key]) => key);
-  const shown = names.length > MAX_STACKED ? names.slice(0, MAX_STACKED - 1) : names;
-  const valuesOf = (isOf) => days.map((bucket) => sum(bucket.results.filter(isOf), field));
-  const series = shown.map((key) => ({ name: key, values: valuesOf((row) => row[name] === key) }));
-  if (shown.length < names.length) series.push({ name: "others", values: valuesOf((row) => !shown.includes(row[name])) });
-  return <Chart isBars width={DAY} zone="UTC" times={days.map((bucket) => bucket.start_time)} series={series} label={`${hasPrice ? "Cost" : "GPU time"} by ${name} and day`} format={format} empty="No clip was finished." />;
-}
-
-function useRange(range) {
-  const { width, every, bucket, seconds: length } = RANGES[range];
-  // Whole buckets that end now: the address changes once per bucket, not with every reading.
-  const start = (Math.floor(Date.now() / 1000 / width) + 1) * width - length;
-  const read = (bucketWidth, groupBy, from = start) => useData(`/v1/usage/videos?start_time=${from}&bucket_width=${bucketWidth}&group_by=${groupBy}`, every);
-  const buckets = read(bucket, ""), models = read("all", "model,route"), reasons = read("all", "reason");
-  const days = read("1d", "tenant,model", Math.floor(start / DAY) * DAY);
-  const devices = useData(`/v1/usage/workers?start_time=${start}&bucket_width=${bucket}`, every);
-  const all = [buckets, models, reasons, days, devices];
-  const error = all.find((each) => each.error)?.error;
-  const isReady = all.every((each) => each.data);
-  return { error, isReady, devices: devices.data?.data, buckets: buckets.data?.data, models: models.data?.data[0].results, reasons: reasons.data?.data[0].results, days: days.data?.data };
-}
-
-function Recent({ range }) {
-  const { error, isReady, buckets, models, reasons, days, devices } = useRange(range);
-  const { width, per, seconds: length } = RANGES[range];
-  if (!isReady) return error ? <Notice problem={error} /> : <Loading />;
-  const times = buckets.map((bucket) => bucket.start_time);
-  const values = (pick) => buckets.map(({ results }) => (results[0] ? pick(results[0]) : null));
-  const completed = sum(models, "completed"), judged = sum(models, "judged"), late = sum(models, "late");
-  const hasPrice = models.some((row) => row.usd !== null);
-  const used = devices.flatMap((bucket) => bucket.results), gaps = sum(used, "gaps");
-  const deviceTimes = devices.map((bucket) => bucket.start_time);
-  const costs = byName(days.flatMap((bucket) => bucket.results.map((row) => ({ ...row, day: new Date(bucket.start_time * 1000).toISOString().slice(0, 10) }))), ["tenant", "model"]).sort((a, b) => b.day.localeCompare(a.day));
-  const latency = (name) => ({ name, values: values((row) => row[`${name}_seconds`]) });
-  return (
-    <>
-      <Notice problem={error} />
-      <div class="tiles">
-        <Tile label="In time" value={judged ? percent(1 - late / judged) : "–"} note={`${count(late)} of ${count(judged)} late`} metric="filmgate_slo_jobs_total" />
-        <Tile label="Completed" value={count(completed)} note={`${count(completed / (length / 3600))} per hour`} metric="filmgate_jobs_ended_total" />
-        <Tile label="Failed" value={count(sum(models, "failed"))} note={`${count(sum(models, "cancelled"))} cancelled`} metric="filmgate_jobs_ended_total" />
-        {hasPrice ? <Tile label="Cost" value={usd(sum(models, "usd"))} note={`${seconds(sum(models, "gpu_seconds"))} of GPU time`} metric="filmgate_cost_usd_total" />
-          : <Tile label="GPU time" value={seconds(sum(models, "gpu_seconds"))} note={completed ? `${seconds(sum(models, "gpu_seconds") / completed)} per clip` : "no clips"} metric="filmgate_gpu_seconds_total" />}
-        <Tile label="GPUs busy" value={busyShare(used) === null ? "–" : percent(busyShare(used))} note={used.length ? `${seconds(sum(used, "idle_seconds"))} idle` : "no worker was ready"} metric="filmgate_worker_busy_seconds_total" />
-        <Tile label="Idle between clips" value={gap(meanGap(used))} note={gaps ? `${count(gaps)} times a job was waiting` : "no job was waiting"} metric="filmgate_worker_gap_seconds" />
-      </div>
-      <div class="columns is-pairs">
-        <section class="card"><h2>Clips per {per}</h2>
-          <Chart isBars width={width} times={times} label="Clips" format={count} empty="No job ended." series={[{ name: "completed", values: values((row) => row.completed), tone: "good" }, { name: "failed", values: values((row) => row.failed), tone: "bad" }]} />
-          <Metric name="filmgate_jobs_ended_total" /></section>
-        <section class="card"><h2>Seconds until a clip is ready</h2>
-          <Chart width={width} times={times} label="Latency" format={seconds} empty="No clip was finished." series={[latency("p50"), latency("p95"), latency("p99")]} />
-          <Metric name="filmgate_job_seconds" /></section>
-        <section class="card"><h2>Clips in time</h2>
-          <Chart width={width} times={times} label="Clips in time" format={share} max={1} empty={judged ? "" : "No clip was finished."} series={[{ name: "in time", values: values((row) => (row.judged ? 1 - row.late / row.judged : null)) }]} />
-          <Metric name="filmgate_slo_jobs_total" /></section>
-        <Failures rows={reasons.map((row) => ({ reason: row.reason, jobs: row.failed }))} />
-        <section class="card"><h2>GPUs busy</h2>
-          <Chart width={width} times={deviceTimes} label="GPUs busy" format={share} max={1} empty={used.length ? "" : "No worker was ready."} series={[{ name: "busy", values: devices.map((bucket) => busyShare(bucket.results)) }]} />
-          <Metric name="filmgate_worker_busy_seconds_total" /></section>
-        <section class="card"><h2>Idle between clips while a job waits</h2>
-          <Chart width={width} times={deviceTimes} label="Idle between clips" format={gap} empty="No job was waiting for a GPU." series={[{ name: "mean", values: devices.map((bucket) => meanGap(bucket.results)) }]} />
-          <Metric name="filmgate_worker_gap_seconds" /></section>
-      </div>
-      <section class="card"><h2>Latency by model and route</h2><Table label="Seconds by model and route" empty="No job ended." numbers={2} head={["Model", "Route", "Clips", "p50", "p95", "p99", "Mean", "In time"]}
-        rows={byName(models, ["model", "route"]).map((row) => [row.model, row.route, count(row.completed), ...["p50", "p95", "p99", "mean"].map((name) => seconds(row[`${name}_seconds`])), row.judged ? percent(1 - row.late / row.judged) : "–"])} />
-        <Metric name="filmgate_job_seconds" /></section>
-      <div class="columns">
-        <section class="card"><h2>{hasPrice ? "Cost" : "GPU time"} by tenant and day (UTC)</h2><Costs days={days} hasPrice={hasPrice} name="tenant" /><Metric name={hasPrice ? "filmgate_cost_usd_total" : "filmgate_gpu_seconds_total"} /></section>
-        <section class="card"><h2>{hasPrice ? "Cost" : "GPU time"} by model and day (UTC)</h2><Costs days={days} hasPrice={hasPrice} name="model" /><Metric name={hasPrice ? "filmgate_cost_usd_total" : "filmgate_gpu_seconds_total"} /></section>
-      </div>
-      <section class="card is-tall"><h2>By tenant, model and day</h2><Table label="GPU time by tenant and model" empty="No job ended." numbers={3} head={["Day", "Tenant", "Model", "Clips", "Failed", "GPU time", ...(hasPrice ? ["Cost"] : [])]}
-        rows={costs.map((row) => [row.day, row.tenant, row.model, count(row.completed), count(row.failed), seconds(row.gpu_seconds), ...(hasPrice ? [usd(row.usd)] : [])])} /><Metric name="filmgate_gpu_seconds_total" /></section>
-    </>
-  );
-}
-
-// The quantile of a histogram, interpolated within its bucket.
-export function quantile(counts, bounds, share) {
-  const total = counts.reduce((all, each) => all + each, 0);
-  let below = 0;
-  for (let index = 0; index < counts.length; index += 1) {
-    if (counts[index] && below + counts[index] >= share * total) {
-      if (index === bounds.length) return bounds.at(-1);
-      const low = index ? bounds[index - 1] : 0;
-      return low + (bounds[index] - low) * (share * total - below) / counts[index];
-    }
-    below += counts[index];
-  }
-  return null;
-}
-
-// Since the service exists: the counters of Prometheus, with the parts of a job.
-function Whole() {
-  const { data, error } = useData("/v1/statistics", 10);
-  if (!data) return error ? <Notice problem={error} /> : <Loading />;
-  const done = data.ended.filter((each) => each.state === "completed");
-  const failed = data.ended.filter((each) => each.state === "failed" && each.reason !== "cancelled");
-  const reasons = [...new Set(failed.map((each) => each.reason || "unknown"))];
-  const hasPrice = done.some((each) => each.usd !== null);
-  const parts = [...data.durations].sort((a, b) => a.model.localeCompare(b.model) || a.route.localeCompare(b.route) || PARTS.indexOf(a.kind) - PARTS.indexOf(b.kind));
-  const row = (each) => { const jobs = each.counts.reduce((all, number) => all + number, 0); return [each.model, each.route, each.kind, count(jobs), ...[0.5, 0.95, 0.99].map((share) => seconds(quantile(each.counts, data.bounds, share))), seconds(each.seconds / jobs)]; };
-  return (
-    <>
-      <div class="tiles">
-        <Tile label="Completed" value={count(sum(done, "jobs"))} metric="filmgate_jobs_ended_total" />
-        <Tile label="Failed" value={count(sum(failed, "jobs"))} note={`${count(sum(data.ended.filter((each) => each.reason === "cancelled"), "jobs"))} cancelled`} metric="filmgate_jobs_ended_total" />
-        <Tile label="GPU time" value={seconds(sum(done, "gpu_seconds"))} note={hasPrice ? usd(sum(done, "usd")) : null} metric="filmgate_gpu_seconds_total" />
-      </div>
-      <section class="card"><h2>Latency by model, route and part</h2><Table label="Seconds by model and route" empty="No clip is finished yet." numbers={3} head={["Model", "Route", "Part", "Clips", "p50", "p95", "p99", "Mean"]} rows={parts.map(row)} /><Metric name="filmgate_stage_seconds" /></section>
-      <div class="columns">
-        <section class="card"><h2>GPU time by tenant and model</h2><Table label="GPU time by tenant and model" empty="No clip is finished yet." numbers={3} head={["Tenant", "Model", "Route", "Clips", "GPU time", ...(hasPrice ? ["Cost"] : [])]}
-          rows={[...done].sort((a, b) => b.gpu_seconds - a.gpu_seconds).map((each) => [each.tenant, each.model, each.route, count(each.jobs), seconds(each.gpu_seconds), ...(hasPrice ? [usd(each.usd)] : [])])} /><Metric name="filmgate_gpu_seconds_total" /></section>
-        <Failures rows={reasons.map((reason) => ({ reason, jobs: sum(failed.filter((each) => (each.reason || "unknown") === reason), "jobs") }))} />
-      </div>
-    </>
+    <section class="card">
+      <h2>Objectives over {seconds(slo.window_seconds)}</h2>
+      <Table
+        label="Objectives"
+        empty=""
+        numbers={1}
+        head={[
+          "Class",
+          "Objective",
+          "Target",
+          "Clips",
+          "Late",
+          "On time",
+          "Budget left",
+          ...windows.map((name) => `Burn, ${name}`),
+        ]}
+        rows={slo.data.map((each) => [
+          each.class,
+          seconds(each.objective_seconds),
+          percent(each.target),
+          count(each.jobs),
+          count(each.late),
+          each.attained === null ? "–" : percent(each.attained),
+          each.budget_left === null ? "–" : percent(each.budget_left),
+          ...windows.map((name) => rate(each.burn_rates[name])),
+        ])}
+      />
+      <Metric name="filmgate_slo_jobs_total" />
+    </section>
   );
 }
 
@@ -175,10 +48,22 @@ export function Service() {
   const { data: slo, error } = useData("/v1/slo", 10);
   const [range, setRange] = useState("day");
   return (
-    <Page title="Service" actions={<label class="range"><span class="label">Range</span><select value={range} onChange={(event) => setRange(event.currentTarget.value)}>
-      {Object.entries(RANGES).map(([name, { label }]) => <option value={name}>{label}</option>)}<option value="all">Since the service exists</option></select></label>}>
+    <Page
+      title="Service"
+      actions={
+        <label class="range">
+          <span class="label">Range</span>
+          <select value={range} onChange={(event) => setRange(event.currentTarget.value)}>
+            {Object.entries(RANGES).map(([name, { label }]) => (
+              <option value={name}>{label}</option>
+            ))}
+            <option value="all">All time</option>
+          </select>
+        </label>
+      }
+    >
       <Notice problem={error} />
-      {range === "all" ? <Whole /> : <Recent key={range} range={range} />}
+      {range === "all" ? <AllTime /> : <Recent key={range} range={range} />}
       <Objectives slo={slo} />
     </Page>
   );

@@ -1,0 +1,123 @@
+// Pictures of clips: the player, and thumbnails that play under the pointer.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { getBlob, post } from "./api.js";
+import { useVisible } from "./hooks.js";
+import { canPlayLive, playLive } from "./live.js";
+
+export const createLink = (id) => post(`/v1/videos/${id}/stream-link`);
+export const streamLink = async (id) => (await createLink(id)).url;
+
+const RENEW_MILLISECONDS = 60_000;
+const LIVE_STAGES = new Set(["decode", "upload"]);
+
+const prefersReducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// The place of a picture that does not exist yet. It moves only while the clip is generated.
+const Blank = ({ video }) => (
+  <div class={`blank ${video.status === "in_progress" ? "is-working" : ""}`} aria-hidden="true" />
+);
+
+// Plays a video: its preview while it is generated, the live stream while it is decoded, then the stored clip.
+export function Player({ video, preview }) {
+  const [source, setSource] = useState(null);
+  const element = useRef(null);
+  const isDone = video.status === "completed";
+  const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
+  const [width, height] = video.size.split("x").map(Number);
+  const store = () =>
+    streamLink(video.id).then(
+      (url) => setSource({ kind: "stored", url, at: Date.now() }),
+      () => setSource(null),
+    );
+  // A link expires while the tab stays open. A clip that cannot be played at all is not tried again at once.
+  const renew = () => {
+    if (source.kind === "stored" && Date.now() - source.at > RENEW_MILLISECONDS) store();
+  };
+
+  useEffect(() => {
+    if (isLive && !source) {
+      if (canPlayLive()) setSource({ kind: "live", attempt: video.attempt });
+      else
+        streamLink(video.id).then(
+          (url) => setSource({ kind: "live", url }),
+          () => setSource(null),
+        );
+    }
+    if (isDone && (!source || element.current?.ended)) store();
+  }, [isDone, isLive]);
+  const isStreaming = source?.kind === "live" && !source.url;
+  useEffect(() => {
+    if (!isStreaming) return undefined;
+    const stop = new AbortController();
+    // A stream that breaks belongs to a failed attempt: the next one, or the stored clip, replaces it.
+    playLive(element.current, video.id, stop.signal).catch(() => stop.signal.aborted || setSource(null));
+    return () => stop.abort();
+  }, [isStreaming]);
+  useEffect(() => {
+    if (isDone && !source) store();
+  }, [source]);
+
+  return (
+    <div class={`player ${source || preview ? "" : "is-blank"}`} style={{ aspectRatio: `${width} / ${height}` }}>
+      {source && video.status !== "failed" ? (
+        <video
+          key={source.kind}
+          ref={element}
+          src={source.url}
+          poster={preview || undefined}
+          muted
+          autoPlay={source.kind === "live" || !prefersReducedMotion()}
+          playsInline
+          controls
+          loop={source.kind === "stored" && !prefersReducedMotion()}
+          onEnded={() => isDone && source.kind === "live" && store()}
+          onError={renew}
+          aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"}
+          data-kind={source.kind}
+        />
+      ) : preview && video.status !== "failed" ? (
+        <img src={preview} alt="Preview of the clip" />
+      ) : (
+        <Blank video={video} />
+      )}
+    </div>
+  );
+}
+
+const thumbnails = new Map();
+const MAX_THUMBNAILS = 600;
+
+export async function thumbnail(id) {
+  if (!thumbnails.has(id)) {
+    thumbnails.set(
+      id,
+      getBlob(`/v1/videos/${id}/content?variant=thumbnail`).then(URL.createObjectURL, () => null),
+    );
+    if (thumbnails.size > MAX_THUMBNAILS) {
+      const [oldest, url] = thumbnails.entries().next().value;
+      thumbnails.delete(oldest);
+      url.then((link) => link && URL.revokeObjectURL(link));
+    }
+  }
+  return thumbnails.get(id);
+}
+
+// The thumbnail of a clip, which plays under the pointer.
+export function Picture({ video }) {
+  const [element, isVisible] = useVisible();
+  const [picture, setPicture] = useState(null);
+  const [clip, setClip] = useState(null);
+  const isReady = video.status === "completed";
+  useEffect(() => {
+    if (isReady && isVisible) thumbnail(video.id).then(setPicture);
+  }, [isReady, isVisible]);
+  const play = () => {
+    if (isReady && !prefersReducedMotion()) streamLink(video.id).then(setClip, () => setClip(null));
+  };
+  return (
+    <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
+      {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <Blank video={video} />}
+      {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
+    </div>
+  );
+}
