@@ -22,7 +22,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker]"
 	@touch $@
 
-# An old OpenAI SDK that sends JSON, beside the newest one, for the conformance suite.
+# An old OpenAI SDK that sends JSON, next to the newest one, for the conformance suite.
 OLD_SDK := build/openai-2.20.0
 $(OLD_SDK): $(STAMP)
 	$(PY) -m pip install --quiet --no-deps --target $@ openai==2.20.0 distro==1.9.0
@@ -31,10 +31,9 @@ $(OLD_SDK): $(STAMP)
 demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
-# In the order of tests/conftest.py. By default, files with few tests, which are the long ones, come last. Many tests
-# wait for other processes, so there is one worker more than cores; each one more imports everything once more.
-# Compiled modules are kept even if the environment says otherwise: the tests start some hundred processes, which
-# import the same modules.
+# Keep the order of tests/conftest.py. pytest-xdist would otherwise run files with few tests, which are the slow ones,
+# last. Three workers on two cores, because many tests wait for other processes. Compiled modules are kept even if the
+# environment says otherwise, because the tests start hundreds of processes that import the same modules.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) $(OLD_SDK)
 	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
@@ -64,7 +63,7 @@ deploy-check: $(STAMP) $(HELM)
 	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -n 2 --dist loadfile deploy/tests
 
 # What needs images, an API server or the newest versions, in two parts. `make -j2 release-check` runs them at the same
-# time; each can be run and repeated alone.
+# time; each can be run separately.
 release-check: newest-check built-check
 
 # The checks of deploy-check, and those that build images, start an API server and install fresh clones. Tests are skipped
@@ -90,7 +89,7 @@ newest-check:
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
-	$(PY) -m filmgate.cli.reference docs/reference
+	$(PY) docs/reference/write_pages.py
 	$(PY) -m filmgate slo rules --label release=RELEASE > deploy/chart/filmgate/files/rules.yaml
 	$(PY) -m filmgate slo rules --gpu-metrics dcgm --label release=RELEASE --dcgm-label gpus=RELEASE > deploy/chart/filmgate/files/rules-dcgm.yaml
 	$(PY) -m filmgate slo dashboards -o deploy/chart/filmgate/files/dashboards > /dev/null
@@ -112,8 +111,8 @@ site: $(STAMP)
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
 
-# Attackers of every kind beside two honest tenants. SIEGE_SECONDS is its length, SIEGE_PAUSE how long an attacker
-# pauses between two attacks. Fails when a limit is broken.
+# An abuse test: hostile clients of every kind next to two normal tenants. SIEGE_SECONDS is its length, SIEGE_PAUSE the
+# pause of a client between two attacks. Fails if a limit is broken.
 SIEGE_SECONDS ?= 300
 SIEGE_PAUSE ?= 1
 siege: $(STAMP)
@@ -139,7 +138,7 @@ chaos: $(STAMP)
 # Every verdict of 300 random questions is simulated again and compared with harder questions; the test suite
 # asks a few of them. Writes the page with the figures.
 plan-check: $(STAMP)
-	$(VENV)/bin/filmgate plan validate --questions 300 --docs docs/planner-validation.md
+	$(PY) -m tests.plan_checks 300 docs/planner-validation.md
 
 eval: $(STAMP)
 	$(PY) -m training.flipbook.evaluate

@@ -47,7 +47,7 @@ def measure(jobs: int, pace_seconds: float, chunk_bytes: int) -> tuple[float, fl
 
 def _render_alone(runner: PatternRunner, job: Job) -> float:
     started = time.monotonic()
-    for _ in runner.render(RenderTask(job.id, job.spec)):
+    for _ in runner.render(RenderTask(job.spec)):
         pass
     return time.monotonic() - started
 

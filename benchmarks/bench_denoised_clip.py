@@ -1,7 +1,9 @@
-"""A whole clip of a full-size denoiser with random weights: how far fused and compiled blocks move it.
+"""A whole clip: how far fused and compiled blocks move it.
 
 Rounding differences of single passes add up over the steps. Every variant denoises the same noise with the
-same prompt; the latents are compared with those of eager blocks and of float32.
+same prompt; the latents are compared with those of eager blocks and of float32. A full-size denoiser has
+random weights and needs a GPU. Flipbook, which is trained, runs on the CPU in float32: there are no fused
+kernels for a CPU, so only its compiled blocks are compared.
 """
 
 from collections.abc import Callable
@@ -16,23 +18,50 @@ from benchmarks.denoisers import build_denoiser, check_shape, recipe_of
 from benchmarks.report import JsonFlag, print_report, run
 from filmgate.errors import DeviceError, UsageError
 from filmgate.jobs import Size
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.denoise.acceleration import CompiledBlocks
 from filmgate.pipeline.denoise.attention import choose_attention, torch_attention
-from filmgate.pipeline.loading.compilation import BlockCompiler
-from filmgate.settings import load_settings
+from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.requests import ClipRequest
+from filmgate.pipeline.text import Prompt
+from filmgate.settings import PipelineSettings, load_settings
 
 Shape = tuple[int, ...]
 
 
 def main(
-    model: Annotated[str, typer.Option(help="A full-size denoiser with random weights.")] = "wan2.1-1.3b",
+    model: Annotated[
+        str, typer.Option(help="A full-size denoiser with random weights, or flipbook.")
+    ] = "wan2.1-1.3b",
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "480x272",
     frames: Annotated[int, typer.Option(help="Length of the clip.")] = 33,
     steps: Annotated[int, typer.Option(min=1, help="Denoising steps, one pass each.")] = 20,
     is_json: JsonFlag = False,
 ) -> None:
     """Denoise one clip with every variant and print the PSNR of its latents."""
+    about: dict[str, object] = {"model": model, "size": size, "frames": frames, "steps": steps}
+    if model == "flipbook":
+        clips, device = denoise_flipbook(Size.parse(size), frames, steps), "CPU"
+    else:
+        clips, device = denoise_all(*_shape_of(model, size, frames), steps), torch.cuda.get_device_name()
+    results = {
+        name: {
+            f"decibels_to_{other}": psnr(clip, clips[other])
+            for other in ("eager", "float32")
+            if other != name and other in clips
+        }
+        for name, clip in clips.items()
+        if name != "float32"
+    }
+    about |= {"device": device, "torch": torch.__version__}
+    print_report("denoised_clip", about, results, {}, is_json=is_json)
+
+
+def _shape_of(model: str, size: str, frames: int) -> tuple[str, Shape, int]:
+    """The model, the shape of its latents, and the width of its text."""
     if not torch.cuda.is_available() or load_settings().pipeline.device == "cpu":
-        raise DeviceError("this benchmark needs a GPU")
+        raise DeviceError(f"{model} needs a GPU; use --model flipbook without one")
     width, height = Size.parse(size)
     check_shape(model, (width, height), frames)
     recipe = recipe_of(model)
@@ -40,19 +69,20 @@ def main(
         raise UsageError("this benchmark runs Wan alone", option="--model")
     length = (frames - 1) // recipe.temporal + 1
     shape = (1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial)
-    clips = denoise_all(model, shape, recipe.text_encoder["d_model"], steps)
-    results = {
-        name: {
-            f"decibels_to_{other}": psnr(clip, clips[other])
-            for other in ("eager", "float32")
-            if other != name
-        }
-        for name, clip in clips.items()
-        if name != "float32"
-    }
-    about = {"model": model, "size": size, "frames": frames, "steps": steps}
-    about |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    print_report("denoised_clip", about, results, {}, is_json=is_json)
+    return model, shape, recipe.text_encoder["d_model"]
+
+
+def denoise_flipbook(size: Size, frames: int, steps: int) -> dict[str, Tensor]:
+    """The latents of eager and compiled blocks, on the CPU."""
+    eager = PipelineSettings(device="cpu", compile="off")
+    clips = {}
+    for name, settings in (("eager", eager), ("compiled", eager.model_copy(update={"compile": "on"}))):
+        model = load_model("flipbook", settings)
+        request = ClipRequest(size.width, size.height, frames, 16, steps, seed=1, guidance=1.0)
+        renderer = Renderer(model, settings)
+        prompt = Prompt("a red ball bounces on the grass")
+        clips[name] = renderer.denoise(prompt, request, Control()).latents
+    return clips
 
 
 def denoise_all(model: str, shape: Shape, text_width: int, steps: int) -> dict[str, Tensor]:
@@ -62,7 +92,7 @@ def denoise_all(model: str, shape: Shape, text_width: int, steps: int) -> dict[s
     network = build_denoiser(model, torch.device("cuda"), torch.bfloat16)
     denoise = _clip(shape, text_width, steps)
     clips = {"eager": denoise(network)}
-    compiler = BlockCompiler([network])
+    compiler = CompiledBlocks([network])
     compiler.switch_on()
     clips["compiled"] = denoise(network)
     compiler.switch_off()

@@ -26,8 +26,8 @@ import typer
 from benchmarks.report import Figures, JsonFlag, print_report, run
 
 if TYPE_CHECKING:
-    from filmgate.cli.load_test.server import Server
     from filmgate.client import Filmgate, Video
+    from filmgate.load_test.server import Server
 
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "orange", "purple")
 FPS = 16
@@ -253,13 +253,13 @@ def generate_way(plan: Plan, _folder: Path) -> Iterator[Render]:
 @contextmanager
 def service_way(plan: Plan, folder: Path) -> Iterator[Render]:
     """A server and its worker; a clip is created over HTTP, waited for by events, and downloaded."""
-    from filmgate.cli.load_test.server import started_server
     from filmgate.client import Filmgate
+    from filmgate.load_test.server import started_server
 
     environ = {"FILMGATE_PIPELINE__DEVICE": plan.device}
     with (
         started_server([plan.model], folder, environ) as server,
-        Filmgate(server.url, server.key) as client,
+        Filmgate(server.url, server.keys[0]) as client,
     ):
 
         def render(number: int, path: Path) -> Seconds:
@@ -277,8 +277,8 @@ def service_way(plan: Plan, folder: Path) -> Iterator[Render]:
 
 def create_when_loaded(client: "Filmgate", prompt: str, options: Mapping[str, Any]) -> "Video":
     """Create the video; while the worker loads the model for the first time, try again every half second."""
-    from filmgate.cli.load_test.server import START_SECONDS
     from filmgate.client.errors import RequestFailed
+    from filmgate.load_test.server import START_SECONDS
 
     ends = time.monotonic() + START_SECONDS
     while True:
@@ -292,10 +292,7 @@ def create_when_loaded(client: "Filmgate", prompt: str, options: Mapping[str, An
 
 def read_stages(server: "Server", video: "Video") -> Seconds:
     """What the worker measured, from the server's database."""
-    from filmgate.cli.bench_service import read_jobs
-
-    assert server.data is not None
-    (job,) = read_jobs(server.data, [video.id])
+    (job,) = server.read_jobs([(0, video.id)])
     assert job.measured is not None
     return {stage: getattr(job.measured, stage) for stage in ("text", "denoise", "decode")}
 

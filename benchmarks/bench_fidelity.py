@@ -19,8 +19,7 @@ from benchmarks.report import JsonFlag, print_report, run
 from filmgate.pipeline.bench.decode import open_bench
 from filmgate.pipeline.clip_writer import prepare
 from filmgate.pipeline.decode import DecoderChoice
-from filmgate.pipeline.decode.base import Vae
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import Vae, decode_frames
 from filmgate.settings import load_settings
 
 

@@ -12,7 +12,7 @@ from benchmarks.report import JsonFlag, print_report, run
 from filmgate.catalog.loader import load_calibration, load_catalog
 from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
-from filmgate.planner.fleet.traffic import TrafficShape
+from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.video.answer import plan_video
@@ -36,8 +36,8 @@ def questions() -> dict[str, Callable[[], object]]:
     catalog, calibration = load_catalog(), load_calibration()
     model = catalog.video_model("wan2.1-t2v-14b")
     clip = clip_for(model, size=Size(1280, 720), seconds=5, steps=50)
-    possible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=600, shape=TrafficShape.BUSINESS)
-    impossible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=90)
+    possible = VideoQuestion(model, clip, traffic=traffic_of(500, TrafficShape.BUSINESS), slo_seconds=600)
+    impossible = VideoQuestion(model, clip, traffic=traffic_of(500), slo_seconds=90)
     llm = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
     return {
         "video": partial(plan_video, possible, catalog, calibration),

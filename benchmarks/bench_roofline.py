@@ -8,6 +8,7 @@ are those of an H200: 790 TFLOP/s of a large half-precision matrix product and 4
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +19,16 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from filmgate.pipeline.bench.provenance import provenance
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.decode.base import Vae
-from filmgate.pipeline.decode.fast import cogvideox, layers, network
+from filmgate.pipeline.decode.fast import cogvideox, wan
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork
 from filmgate.pipeline.decode.fast.decoder import FastCogVideoX, FastWan, cached_network, two_stream_network
 from filmgate.pipeline.decode.fast.group_passes import CausalCache, Modulation
 from filmgate.pipeline.decode.fast.passes import ConvOutput, InputLayout, InputSpec
+from filmgate.pipeline.loading.memory import name_device
+from filmgate.settings import PipelineSettings
 
 T = TypeVar("T")
 
@@ -90,7 +94,7 @@ class Meter:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Patch the network to measure every convolution, pass and attention."""
-        convolve, combine, attend = layers.convolve, layers.combine, layers.attend  # type: ignore[attr-defined]
+        convolve, combine, attend = wan.convolve, wan.combine, wan.attend  # type: ignore[attr-defined]
 
         def convolution(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
             count, height, width, _ = frames.shape
@@ -120,11 +124,10 @@ class Meter:
 
         with (
             self._attached_to_groups(),
-            mock.patch.object(layers, "convolve", convolution),
+            mock.patch.object(wan, "convolve", convolution),
             mock.patch.object(cogvideox, "convolve", convolution),
-            mock.patch.object(layers, "combine", one_pass),
-            mock.patch.object(network, "combine", one_pass),
-            mock.patch.object(layers, "attend", attention),
+            mock.patch.object(wan, "combine", one_pass),
+            mock.patch.object(wan, "attend", attention),
         ):
             yield
 
@@ -209,7 +212,9 @@ def main() -> None:
     options = parser.parse_args()
     width, height = (int(side) for side in options.size.split("x"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print(table(*measure(options.vae, (width, height), options.frames, device)))
+    measured = measure(options.vae, (width, height), options.frames, device)
+    about = provenance() | {"device": name_device(PipelineSettings()), **vars(options)}
+    print(f"{json.dumps(about)}\n\n{table(*measured)}")
 
 
 if __name__ == "__main__":

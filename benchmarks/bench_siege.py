@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -106,13 +106,14 @@ def main(
     """Serve two honest tenants, alone and beside attackers of every kind."""
     plan = Plan(seconds, idle_seconds, pause_seconds=pause_seconds)
     results, ratios = measure(plan)
-    if is_json:
-        print_report("siege", asdict(plan), results, ratios, is_json=True)
-        return
-    print_table(results)
     verdicts = judge(results, ratios)
-    print_verdicts(verdicts)
-    if not all(verdict.is_kept for verdict in verdicts):
+    broken = [verdict.name for verdict in verdicts if not verdict.is_kept]
+    if is_json:
+        print_report("siege", asdict(plan), results | {"broken": broken}, ratios, is_json=True)
+    else:
+        print_table(results)
+        print_verdicts(verdicts)
+    if broken:
         raise typer.Exit(1)
 
 
@@ -143,7 +144,7 @@ def judge(results: Figures, ratios: Figures) -> list[Verdict]:
     ]
 
 
-def measure(plan: Plan) -> tuple[Figures, Figures]:
+def measure(plan: Plan) -> tuple[dict[str, Any], Figures]:
     """The figures of both phases, and besieged to idle."""
     with TemporaryDirectory() as folder, started_site(Path(folder)) as site:
         keys = [site.add_tenant(name) for name in _HONEST]

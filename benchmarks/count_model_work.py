@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from filmgate.catalog.loader import load_catalog
 from filmgate.jobs import Size
+from filmgate.pipeline.bench.provenance import provenance
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.memory import Placement, decode_bytes
 from filmgate.planner.video.work import Work, decode_work, forward_work
@@ -163,13 +164,19 @@ SUBJECTS: tuple[tuple[str, str, tuple[int, int, int], Any, Any], ...] = (
 
 
 def main() -> None:
-    catalog = load_catalog()
+    catalog, commit = load_catalog(), provenance()["commit"]
     for name, stage, (width, height, frames), make, call in SUBJECTS:
         model = catalog.video_model(name)
         clip = clip_for(model, size=Size(width, height), frames=frames)
         work: Work = forward_work(model, clip) if stage == "forward" else decode_work(model, clip)
         counted = count(make, call)
-        row = {"model": name, "stage": stage, "shape": f"{width}x{height}x{frames}", **counted}
+        row = {
+            "commit": commit,
+            "model": name,
+            "stage": stage,
+            "shape": f"{width}x{height}x{frames}",
+            **counted,
+        }
         row["catalog_to_counted_flops"] = round(work.flops / 1e12 / counted["tflop"], 4)
         row["catalog_to_counted_traffic"] = round(work.traffic_bytes / 1e9 / counted["traffic_gb"], 4)
         if stage == "decode":

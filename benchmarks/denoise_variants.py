@@ -24,6 +24,7 @@ from benchmarks.denoisers import (
     recipe_of,
 )
 from filmgate.errors import DeviceError, UsageError
+from filmgate.pipeline.denoise.acceleration import CompiledBlocks
 from filmgate.pipeline.denoise.attention import (
     Attention,
     choose_attention,
@@ -31,10 +32,9 @@ from filmgate.pipeline.denoise.attention import (
     flash_attention,
     torch_attention,
 )
-from filmgate.pipeline.kernel_cache import set_cache_folder
-from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
-from filmgate.pipeline.text.encode import TextCache
+from filmgate.pipeline.text import TextCache
+from filmgate.pipeline.trials import set_cache_folder
 from filmgate.settings import PipelineSettings
 
 Size = tuple[int, int]
@@ -152,7 +152,7 @@ class DenoiseBench:
         self._device_and_dtype = device_and_dtype
         self._is_cuda = device_and_dtype[0].type == "cuda"
         self._network = build_denoiser(case.model, *device_and_dtype)
-        self._compiler = BlockCompiler([self._network], case.backend)
+        self._compiler = CompiledBlocks([self._network], case.backend)
         self._attention_of_graphs: SDPBackend | None = None
         self._samples: dict[Size, Inputs] = {}
         self._outputs: dict[Size, dict[str, Tensor]] = {}

@@ -72,6 +72,13 @@ DENOISERS = {
         patch=1,
         text_tokens=128,
     ),
+    "cogvideox-2b": DenoiserRecipe(
+        {"num_attention_heads": 30, "attention_head_dim": 64, "num_layers": 30},
+        T5_XXL,
+        family=CogVideoX(),
+        classes=("CogVideoXTransformer3DModel", "T5EncoderModel"),
+        text_tokens=226,
+    ),
     "cogvideox-5b": DenoiserRecipe(
         {
             "num_attention_heads": 48,
@@ -193,7 +200,7 @@ def draw_inputs(
         others = {"num_frames": frames, "height": rows, "width": columns}
         others["rope_interpolation_scale"] = (recipe.temporal / recipe.family.fps, *[recipe.spatial] * 2)
         others["encoder_attention_mask"] = torch.ones(1, recipe.text_tokens, device=device)
-    if recipe.family.name == "cogvideox":
+    if recipe.transformer.get("use_rotary_positional_embeddings"):
         pairs = recipe.transformer["attention_head_dim"] // 2
         angles = torch.rand(prod((frames, rows, columns)) // 4, pairs, device=device) * 6
         angles = angles.repeat_interleave(2, dim=1)

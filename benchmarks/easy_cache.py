@@ -1,9 +1,9 @@
 """EasyCache (Zhou et al., 2025), to compare quality levels with: passes are reused while little changes.
 
-A reused pass answers with its input plus what the last computed pass added to its own. How much the answer
-must have changed since then is estimated from the change of the input, times the ratio of both at the last
-computed pass. The estimates are added up; at `threshold` a pass is computed again. Every decision reads a
-number back from the device.
+A reused pass returns its input plus the difference between output and input of the last computed pass. The
+change of the output since then is estimated: the change of the input, times the ratio of both changes at the
+last computed pass. The estimates are added up, and at `threshold` a pass is computed again. Every decision
+reads a number back from the device.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ class Branch:
     """The last computed pass with the prompt, or of the one without it."""
 
     given: Tensor
-    answer: Tensor
+    output: Tensor
 
     def reuse(self, given: Tensor) -> Tensor:
-        return given + (self.answer - self.given)
+        return given + (self.output - self.given)
 
 
 class EasyCache:
@@ -36,7 +36,7 @@ class EasyCache:
         self._passes_per_step = passes_per_step
         self._asked = 0
         self._branches: dict[int, Branch] = {}
-        self._rate: float | None = None  # change of the answer per change of the input
+        self._rate: float | None = None  # change of the output per change of the input
         self._error = 0.0
         self._last_given: Tensor | None = None
         self._is_computed = True
@@ -49,18 +49,18 @@ class EasyCache:
             self._last_given = given
         if not self._is_computed:
             return self._branches[branch].reuse(given)
-        answer: Tensor = compute()
+        output: Tensor = compute()
         if branch == 0 and branch in self._branches:
             last = self._branches[branch]
-            self._rate = _mean(answer - last.answer) / _mean(given - last.given)
-        self._branches[branch] = Branch(given, answer)
-        return answer
+            self._rate = _mean(output - last.output) / _mean(given - last.given)
+        self._branches[branch] = Branch(given, output)
+        return output
 
     def _decide(self, step: int, given: Tensor) -> bool:
         if step in self._computed_steps or self._rate is None or self._last_given is None:
             self._error = 0.0
             return True
-        change = _mean(given - self._last_given) / _mean(self._branches[0].answer)
+        change = _mean(given - self._last_given) / _mean(self._branches[0].output)
         self._error += self._rate * change
         if self._error < self._threshold:
             return False

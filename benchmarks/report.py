@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from filmgate.cli import run_command
-from filmgate.cli.bench import provenance
+from filmgate.pipeline.bench.provenance import provenance
 
 Figures = Mapping[str, Any]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON line instead of indented JSON.")]

@@ -28,6 +28,8 @@ from filmgate.database import open_database
 from filmgate.database.migration import migrate
 from filmgate.errors import ClassifierUnavailable, ModelError
 from filmgate.jobs import Failure, JobState, Reason, Route, TenantId, new_job_id
+from filmgate.maintenance.offboarding import opened_offboarding
+from filmgate.maintenance.retention import Retention
 from filmgate.models.weights import open_cache
 from filmgate.models.weights.bucket_doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
@@ -56,8 +58,6 @@ from filmgate.store.s3.multipart import PART_BYTES
 from filmgate.telemetry.findings import Verdict
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker.offboarding import opened_offboarding
-from filmgate.worker.retention import Retention
 from filmgate.worker_process import opened_services
 from tests.managed_site import ANYTHING, QUICK, WHY, ManagedSite, bedrock_settings
 from tests.pattern_runner import MODEL as PATTERN
@@ -177,7 +177,7 @@ def attempt_job(site, offer):
         store.put(latents, [b"checkpoint"])
         assert b"".join(store.read(latents)) == b"checkpoint"
         assert len(store.parts(ACME, lease.job.id)) == 2
-        assert lease.job.id in list(store.jobs(ACME))
+        assert lease.job.id in dict(store.jobs(ACME))
         store.delete(ACME, lease.job.id, "latents")
         queue.complete(lease, RESULT)
         queue.sweep()

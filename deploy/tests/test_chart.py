@@ -22,7 +22,11 @@ VERSIONS = ("1.31.0", "1.37.0")
 CRDS = Path(os.environ.get("FILMGATE_TEST_CRDS", ROOT.parent / "shared/crds"))
 CUSTOM = ("karpenter", "keda.sh", "monitoring.coreos.com")
 by_values = pytest.mark.parametrize("path", VALUES, ids=lambda path: path.stem)
-needs_crds = pytest.mark.skipif(not CRDS.is_dir(), reason="set FILMGATE_TEST_CRDS to a folder of CRDs")
+needs_crds = pytest.mark.skipif(
+    not CRDS.is_dir(),
+    reason="set FILMGATE_TEST_CRDS to a folder with the CRDs of Karpenter, KEDA and the Prometheus operator "
+    "(*.yaml) and KEDA's keda-scalers-schema.json",
+)
 
 
 def is_custom(manifest):
@@ -303,6 +307,8 @@ def test_a_worker_has_settings_of_its_own():
         (["workers.wan.minReplica=2"], "minReplica"),
         (["workers.wan.minReplicas=9"], "minReplicas 9 is above maxReplicas 8"),
         (["workers.wan.nodePool=g9"], 'karpenter.nodePools has no "g9"'),
+        (["workers.wan.modelName=wan"], "model is served as wan2.1-t2v-14b, but modelName is wan"),
+        (["workers.wan.model=wan=/models/x"], "model is served as wan, but modelName is wan2.1-t2v-14b"),
         (["workers.wan.modelName="], "workers.wan.modelName is required with keda.enabled"),
         (["image.worker.tag=latest"], "tag"),
         (["karpenter.amiAlias=al2023@latest"], "amiAlias"),
@@ -327,8 +333,8 @@ def test_a_worker_has_settings_of_its_own():
         (["managementPort=null"], "managementPort"),
         (["settings.management.port=9000"], "management"),
         (["workers.wan.tenant=acme"], "identity.tenantRoleArns.acme is required"),
-        (["karpenter.nodePools.g7e.tenant=acme"], "the nodes of g7e are for the tenant acme alone"),
-        (["dedicatedTenant=globex", "workers.wan.tenant=acme"], "the release serves globex alone"),
+        (["karpenter.nodePools.g7e.tenant=acme"], "the nodes of g7e are only for tenant acme"),
+        (["dedicatedTenant=globex", "workers.wan.tenant=acme"], "the release serves only globex"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -58,3 +58,25 @@ def test_the_image_of_nodes_has_the_driver_that_the_catalog_asks_for():
         assert render_ami(gpu, floor).returncode == 0
         assert f"{floor} on; {older} is older" in render_ami(gpu, older).stderr
         assert render_ami("l40s", older).returncode == 0
+
+
+def test_one_pod_that_runs_everything_has_memory_for_its_worker():
+    """The server and a worker with Flipbook were measured at 1.7 GiB; an API pod of its own has 1 GiB."""
+    (container,) = containers(render_values("laptop").pods["films-api"])
+    assert container["resources"] == {
+        "requests": {"cpu": "1", "memory": "2Gi"},
+        "limits": {"memory": "3Gi"},
+    }
+
+
+def test_a_tenant_in_the_defaults_of_workers_is_that_of_every_worker():
+    """The ServiceAccount of its pods exists, and its queue alone scales them."""
+    role = "arn:aws:iam::111122223333:role/filmgate-worker-acme"
+    chosen = ("workerDefaults.tenant=acme", f"identity.tenantRoleArns.acme={role}", "keda.enabled=true")
+    rendered = render_values("one-tenant", *(option for value in chosen for option in ("--set", value)))
+    account = rendered.pods["films-worker-wan"]["spec"]["serviceAccountName"]
+    assert account == "films-worker-acme"
+    annotations = rendered.one("ServiceAccount", account)["metadata"]["annotations"]
+    assert annotations["eks.amazonaws.com/role-arn"] == role
+    (scaled,) = rendered.of("ScaledObject")
+    assert 'tenant="acme"' in scaled["spec"]["triggers"][0]["metadata"]["query"]

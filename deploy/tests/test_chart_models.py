@@ -38,3 +38,10 @@ def test_weights_in_memory_count_against_the_limit_of_the_container_that_pulls_t
         "4Gi",
         workers[1]["resources"]["limits"]["memory"],
     ]
+
+
+def test_a_model_with_a_name_is_pulled_from_its_location_and_served_under_the_name():
+    options = ["--set", "workers.wan.model=wan=s3://weights/models/x/v1/,workers.wan.modelName=wan"]
+    pull, worker = containers(render_values("one-tenant", *options).pods["films-worker-wan"])
+    assert pull["args"] == ["models", "pull", "s3://weights/models/x/v1/"]
+    assert worker["args"] == ["worker", "--model", "wan=s3://weights/models/x/v1/"]

@@ -4,21 +4,30 @@ import pytest
 
 from deploy.tests.charts import environment, render_values
 
+ALWAYS = {53, 443, 5432}
+
 
 @pytest.mark.parametrize(
-    ("endpoint", "port"), [("http://collector:9000", 9000), ("http://collector", 4318), ("", None)]
+    ("setting", "port"),
+    [
+        ("settings.traces.endpoint=http://collector:4318", 4318),
+        ("settings.traces.endpoint=http://collector", 80),
+        ("settings.traces.endpoint=https://collector", None),
+        ("settings.store.endpoint=http://minio:9000", 9000),
+        ("settings.store.endpoint=https://[fd00::1]:9443/path", 9443),
+        ("settings.provider.url=https://films.example.com:8443/v1", 8443),
+        ("settings.classifier.url=http://moderation/v1/moderations", 80),
+        ("workers.wan.settings.models.endpoint=http://minio:9001", 9001),
+        ("workerDefaults.settings.models.endpoint=http://minio:9002", 9002),
+        ("networkPolicy.extraPorts={8086}", 8086),
+        ("settings.slo.runbooks=http://wiki:8090", None),
+        ("settings.queue.waker=notify", None),
+    ],
 )
-def test_the_collector_of_traces_can_be_reached(endpoint, port):
-    rendered = render_values("air-gapped", "--set", f"settings.traces.endpoint={endpoint}")
-    policies = rendered.of("NetworkPolicy")
-    ports = {
-        each["port"]
-        for policy in policies
-        for rule in policy["spec"].get("egress", [])
-        for each in rule.get("ports", [])
-    }
-    assert (port in ports) is (port is not None)
-    assert bool(ports & {9000, 4318}) is (port is not None)
+def test_pods_reach_the_ports_of_the_urls_in_their_settings_and_no_others(setting, port):
+    policy = render_values("air-gapped", "--set", setting).one("NetworkPolicy", "-default")
+    ports = {each["port"] for rule in policy["spec"]["egress"] for each in rule.get("ports", [])}
+    assert ports == ALWAYS | ({port} if port else set())
 
 
 def metadata_policy(*options):

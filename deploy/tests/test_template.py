@@ -87,6 +87,8 @@ def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
     assert (
         buckets["AuditBucket"]["ObjectLockConfiguration"]["Rule"]["DefaultRetention"]["Mode"] == "COMPLIANCE"
     )
+    (logs,) = buckets["AuditBucket"]["LifecycleConfiguration"]["Rules"]
+    assert (logs["ExpirationInDays"], logs["NoncurrentVersionExpiration"]) == (366, {"NoncurrentDays": 1})
     (move,) = buckets["ModelsBucket"]["LifecycleConfiguration"]["Rules"][0]["Transitions"]
     assert move == {"StorageClass": "GLACIER", "TransitionInDays": 30}
 

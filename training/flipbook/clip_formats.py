@@ -3,10 +3,8 @@
 With one token count, one compiled graph serves every format, and all batches take the same time.
 """
 
-from training.flipbook.networks import PATCH, SPACE_STRIDE, TIME_STRIDE
+from training.flipbook.networks import SPACE_STRIDE, TIME_STRIDE
 from training.flipbook.renderer import Format
-
-TOKENS = 576
 
 # The share of each format: half are the default clip, the others wide, tall, short or long.
 SHARES = {
@@ -24,8 +22,3 @@ SHARES = {
 def latent_grid(size: Format) -> tuple[int, int, int]:
     """The latent frames, height and width of a clip."""
     return (size.frames - 1) // TIME_STRIDE + 1, size.height // SPACE_STRIDE, size.width // SPACE_STRIDE
-
-
-def count_tokens(size: Format) -> int:
-    frames, height, width = latent_grid(size)
-    return frames * (height // PATCH) * (width // PATCH)

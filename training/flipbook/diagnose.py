@@ -17,13 +17,12 @@ from torch import Tensor
 
 from training.flipbook.clip_buffer import ClipBuffer, SampleSpec, to_unit
 from training.flipbook.decoder_variants import load_trainable_vae
-from training.flipbook.finetune_decoder import RATES
-from training.flipbook.muon import MuonWithAdamW
+from training.flipbook.finetune_decoder import RATES, make_optimizer
 from training.flipbook.renderer import Renderer, plan_scenes
 from training.flipbook.scenes import sample_held_out_scene
 from training.flipbook.train_vae import SQUARE
 from training.flipbook.training_run import TrainingRun
-from training.flipbook.whole_clip import decode_latents, encode_clips
+from training.flipbook.whole_clip import decode_latents, encode_clips, measure_psnr
 
 EDGE_STEP = 0.15  # minimum difference of neighbouring pixels at an edge, of a range of 2
 MOTION_STEP = 0.1  # minimum difference of a moving pixel from its median over time
@@ -40,11 +39,6 @@ def find_edges(clip: Tensor) -> Tensor:
 def find_motion(clip: Tensor) -> Tensor:
     still = clip.median(dim=2, keepdim=True).values
     return (clip - still).abs().amax(1, keepdim=True) > MOTION_STEP
-
-
-def measure_psnr(output: Tensor, target: Tensor) -> Tensor:
-    """The PSNR of each clip in dB."""
-    return -10 * torch.log10(((output.clamp(-1, 1) - target) / 2).square().flatten(1).mean(1))
 
 
 @torch.no_grad()
@@ -71,9 +65,7 @@ def overfit_decoder(vae: AutoencoderKLWan, buffer: ClipBuffer, steps: int) -> li
     """The PSNR of the buffer's clips, every ten steps of training the decoder on them alone."""
     vae = copy.deepcopy(vae)
     trainable = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
-    optimizer = MuonWithAdamW(
-        [weight for weight in trainable if weight.numel() > len(weight)], trainable, RATES
-    )
+    optimizer = make_optimizer(vae, trainable, RATES)
     return _optimise(vae, buffer, torch.zeros_like(buffer.means), optimizer.step, steps)
 
 

@@ -20,7 +20,7 @@ from diffusers import DiffusionPipeline, WanPipeline
 from torch import Tensor
 
 from filmgate.pipeline.decode import open_decoder
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import decode_frames
 from training.flipbook.judge import judge_clip
 from training.flipbook.prompts import EvalPrompt, write_eval_prompts, write_verb_prompts
 from training.flipbook.renderer import Format

@@ -1,7 +1,7 @@
 """Stage 6: fine-tunes the decoder of the VAE while the encoder is frozen.
 
 The latents do not change, so the transformer of the same model folder needs no training. The checkpoint and
-the results of an interrupted call are at most half a minute old.
+the results of an interrupted run are at most half a minute old.
 """
 
 import copy
@@ -33,8 +33,9 @@ from training.flipbook.renderer import Format, Renderer, plan_scenes
 from training.flipbook.scenes import sample_held_out_scene
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
 from training.flipbook.train_vae import SQUARE, measure_reconstruction
+from training.flipbook.trainer import update_average
 from training.flipbook.training_run import TrainingRun, stage_parser
-from training.flipbook.whole_clip import decode_latents, encode_clips
+from training.flipbook.whole_clip import decode_latents, encode_clips, measure_psnr
 
 TIMINGS = "variants.json"
 WEIGHTS = Path("vae") / "diffusion_pytorch_model.safetensors"
@@ -83,8 +84,15 @@ class HeldOutClips:
         for latents, target in self.pairs:
             with self.run.autocast():
                 output = decode_latents(vae, latents)
-            scores.append(-10 * torch.log10(((output.float().clamp(-1, 1) - target) / 2).square().mean()))
+            scores.append(measure_psnr(output, target))
         return torch.stack(scores).mean().item()
+
+
+def make_optimizer(vae: AutoencoderKLWan, trainable: list[Tensor], rates: Rates) -> MuonWithAdamW:
+    """Muon for the matrices but the last: its rows are colours of pixels, which need not be orthogonal."""
+    last = vae.decoder.conv_out.weight
+    matrices = [weight for weight in trainable if weight.numel() > len(weight) and weight is not last]
+    return MuonWithAdamW(matrices, trainable, rates)
 
 
 class DecoderTrainer:
@@ -100,10 +108,7 @@ class DecoderTrainer:
             *self.average.decoder.parameters(),
             *self.average.post_quant_conv.parameters(),
         ]
-        # The rows of the last layer are colours of pixels, which need not be orthogonal.
-        last = self.vae.decoder.conv_out.weight
-        matrices = [one for one in self.trainable if one.numel() > len(one) and one is not last]
-        self.optimizer = MuonWithAdamW(matrices, self.trainable, plan.rates)
+        self.optimizer = make_optimizer(self.vae, self.trainable, plan.rates)
         self.step, self.progress = 0, 0.0
         self.curve: list[dict[str, float]] = []
 
@@ -152,14 +157,9 @@ class DecoderTrainer:
             self.progress, self.step, warmup_steps=plan.warmup_steps, hold_until=plan.hold_until
         )
         self.optimizer.step(scale)
-        self._update_average()
+        update_average(self.average_weights, self.trainable, plan.average_decay, self.step)
         self.step += 1
         return loss.detach()
-
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        decay = min(self.plan.average_decay, (1 + self.step) / (10 + self.step))
-        torch._foreach_lerp_(self.average_weights, self.trainable, 1 - decay)
 
     def train(self, box: TimeBox, write_results: Callable[[], None]) -> None:
         """Calls `write_results` after each checkpoint."""

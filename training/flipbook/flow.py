@@ -11,6 +11,7 @@ from training.flipbook.clip_formats import latent_grid
 from training.flipbook.networks import Sizes, build_text_encoder, build_transformer
 from training.flipbook.renderer import Format
 from training.flipbook.tokenizer import build_tokenizer
+from training.flipbook.trainer import update_average
 from training.flipbook.training_run import TrainingRun
 from training.flipbook.velocity import EncodedPrompt, encode_prompts, rotary_tables
 
@@ -122,7 +123,5 @@ class RunningAverage:
     def __init__(self, denoiser: Denoiser, decay: float) -> None:
         self.denoiser, self.decay = denoiser.clone().freeze(), decay
 
-    @torch.no_grad()
     def update(self, denoiser: Denoiser, step: int) -> None:
-        decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.denoiser.parameters(), denoiser.parameters(), 1 - decay)
+        update_average(self.denoiser.parameters(), denoiser.parameters(), self.decay, step)

@@ -1,6 +1,6 @@
-"""Runs all training stages, or those that fit into one call on a rented machine.
+"""Runs all training stages, or only those that are given, for a machine with a time limit.
 
-A stage is given with its seconds and, if it takes two calls, with the position in its schedule to stop at:
+A stage is given with its seconds and, if it takes two runs, with the position in its schedule to stop at:
 `vae:260 pool:95 transformer:120@0.28`, then `transformer:315 distill:80 export pack`, then `finetune:480`.
 """
 

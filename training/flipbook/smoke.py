@@ -1,6 +1,6 @@
 """Runs every stage for a few seconds at its real batch size, and reports its speed and memory.
 
-A section that fails is reported, and the next ones still run: one call on a rented machine tests everything.
+A section that fails is reported, and the next ones still run, so that one run tests everything.
 """
 
 import argparse

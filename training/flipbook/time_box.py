@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class TimeBox:
-    """The seconds of this call, and the part of the whole schedule that they cover.
+    """The seconds of this run, and the part of the whole schedule that they cover.
 
-    A stage that needs two calls runs the first with `until=0.5`. The second continues from there.
+    A stage that needs two runs starts the first with `until=0.5`. The second continues from there.
     """
 
     seconds: float

@@ -1,7 +1,6 @@
 """Stage 3: trains the text encoder and the transformer by flow matching on the pool."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +9,8 @@ from torch import Tensor
 from training.flipbook.flow import Denoiser, Example, Pool, RunningAverage, blend, sample_noise_level
 from training.flipbook.muon import MuonWithAdamW, Rates
 from training.flipbook.networks import Sizes
-from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
+from training.flipbook.time_box import learning_rate_scale
+from training.flipbook.trainer import Trainer
 from training.flipbook.training_run import TrainingRun, stage_parser
 from training.flipbook.velocity import run_transformer
 
@@ -30,39 +30,21 @@ class FlowPlan:
     is_compiled: bool = True
 
 
-class FlowTrainer:
-    """The denoiser, its average, its optimisers and its position in the schedule. Can be resumed."""
+class FlowTrainer(Trainer):
+    """The denoiser, its average and its optimisers."""
 
     checkpoint = "transformer_training"
 
     def __init__(self, run: TrainingRun, sizes: Sizes, plan: FlowPlan) -> None:
-        self.run, self.plan = run, plan
+        self.plan = plan
         self.denoiser = Denoiser(sizes, run.device)
         self.average = RunningAverage(self.denoiser, plan.average_decay)
         matrices = [weight for weight in self.denoiser.transformer.blocks.parameters() if weight.ndim == 2]
         self.optimizer = MuonWithAdamW(matrices, self.denoiser.parameters(), plan.rates)
+        parts = {"denoiser": self.denoiser, "average": self.average.denoiser, "optimizer": self.optimizer}
+        super().__init__(run, parts)
         self.pool = Pool(run, self.denoiser.transformer)
-        self.step, self.progress = 0, 0.0
         self.forward = torch.compile(run_transformer, dynamic=False) if plan.is_compiled else run_transformer
-
-    def resume(self) -> None:
-        state = self.run.load(self.checkpoint)
-        if state is None:
-            return
-        self.denoiser.load_state_dict(state["denoiser"])
-        self.average.denoiser.load_state_dict(state["average"])
-        if state["optimizer"] is not None:
-            self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.progress = state["step"], state["progress"]
-        torch.manual_seed(self.step)
-
-    def save(self) -> None:
-        state: dict[str, Any] = {
-            "denoiser": self.denoiser.state_dict(),
-            "average": self.average.denoiser.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        self.run.save(self.checkpoint, {**state, "step": self.step, "progress": self.progress})
 
     def compute_loss(self) -> Tensor:
         """Squared error of the velocity at a random noise level of random clips."""
@@ -97,27 +79,6 @@ class FlowTrainer:
         self.average.update(self.denoiser, self.step)
         self.step += 1
         return loss.detach()
-
-    def train(self, seconds: float, until: float = 1.0) -> None:
-        box = TimeBox(seconds, self.progress, until)
-        logging, saving, pace = Every(5), Every(60), Pace()
-        total, count = torch.zeros((), device=self.run.device), 0
-        while not box.is_over:
-            self.progress = box.progress
-            total, count = total + self.train_step(), count + 1
-            if logging.is_due():
-                self.run.log_loss(
-                    self.checkpoint.split("_")[0],
-                    (total / count).item(),
-                    step=self.step,
-                    progress=self.progress,
-                    steps_per_second=pace.read(self.step),
-                )
-                total, count = torch.zeros_like(total), 0
-            if saving.is_due():
-                self.save()
-        self.progress = until
-        self.save()
 
 
 def main() -> None:

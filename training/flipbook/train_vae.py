@@ -12,9 +12,10 @@ from torch import Tensor
 from training.flipbook.networks import Sizes, build_vae
 from training.flipbook.renderer import Format, Renderer, ScenePlan, Window, plan_scenes
 from training.flipbook.scenes import sample_held_out_scene, sample_training_scene
-from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
+from training.flipbook.time_box import learning_rate_scale
+from training.flipbook.trainer import Trainer
 from training.flipbook.training_run import TrainingRun, stage_parser
-from training.flipbook.whole_clip import decode_latents, encode_clips, use_channels_last
+from training.flipbook.whole_clip import decode_latents, encode_clips, measure_psnr, use_channels_last
 
 SQUARE = Format(256, 256, 33)
 STATISTICS_CLIPS = 512
@@ -72,11 +73,13 @@ def choose_windows(scene_plan: ScenePlan, crop: int, rng: Random) -> Window:
     return Window(left, top, crop, crop)
 
 
-class VaeTrainer:
-    """The VAE, its optimiser and its position in the schedule. Can be resumed."""
+class VaeTrainer(Trainer):
+    """The VAE and its optimiser."""
+
+    checkpoint = "vae_training"
 
     def __init__(self, run: TrainingRun, sizes: Sizes, plan: VaePlan) -> None:
-        self.run, self.plan = run, plan
+        self.plan = plan
         self.vae = build_vae(sizes).to(run.device)
         use_channels_last(self.vae)
         self.renderer = Renderer(run.device)
@@ -84,22 +87,13 @@ class VaeTrainer:
         self.optimizer = torch.optim.AdamW(
             self.vae.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=fused
         )
-        self.step, self.progress = 0, 0.0
+        super().__init__(run, {"vae": self.vae, "optimizer": self.optimizer})
         self.rng = Random(0)
         self._compiled = torch.compile(autoencode, dynamic=False) if plan.is_compiled else autoencode
 
     def resume(self) -> None:
-        state = self.run.load("vae_training")
-        if state is None:
-            return
-        self.vae.load_state_dict(state["vae"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.progress = state["step"], state["progress"]
+        super().resume()
         self.rng = Random(self.step)
-
-    def save(self) -> None:
-        state = {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.run.save("vae_training", {**state, "step": self.step, "progress": self.progress})
 
     def draw_batch(self, *, whole: bool) -> Tensor:
         plan = self.plan
@@ -128,22 +122,6 @@ class VaeTrainer:
         self.step += 1
         return loss.detach()
 
-    def train(self, seconds: float, until: float = 1.0) -> None:
-        box = TimeBox(seconds, self.progress, until)
-        logging, saving, pace = Every(5), Every(60), Pace()
-        while not box.is_over:
-            self.progress = box.progress
-            loss = self.train_step()
-            if logging.is_due():
-                pace_now = pace.read(self.step)
-                self.run.log_loss(
-                    "vae", loss.item(), step=self.step, progress=self.progress, steps_per_second=pace_now
-                )
-            if saving.is_due():
-                self.save()
-        self.progress = until
-        self.save()
-
 
 @torch.no_grad()
 def measure_reconstruction(
@@ -159,9 +137,8 @@ def measure_reconstruction(
         target = renderer.draw(plan_scenes([sample_held_out_scene(rng, pair_share=0.3)], size, rng))
         mean, _ = encode_clips(vae, target)
         output = decode_latents(vae, mean).clamp(-1, 1).float()
-        error = (output - target) / 2
-        scores.append(-10 * torch.log10(error.square().mean()).item())
-        change = error.diff(dim=2).abs().mean(dim=(0, 1, 3, 4))
+        scores.append(measure_psnr(output, target).item())
+        change = (output - target).diff(dim=2).abs().mean(dim=(0, 1, 3, 4))
         at_border = torch.arange(len(change), device=change.device) % 4 == 0
         border.append(change[at_border].mean().item())
         inside.append(change[~at_border].mean().item())

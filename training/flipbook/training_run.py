@@ -31,7 +31,7 @@ class TrainingRun:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
 
     def save(self, name: str, state: Any) -> None:
-        """Write atomically: an interrupted call leaves the previous checkpoint intact."""
+        """Write atomically: an interrupted run leaves the previous checkpoint intact."""
         part = self.folder / f"{name}.pt.part"
         torch.save(state, part)
         part.replace(self.folder / f"{name}.pt")
@@ -86,7 +86,7 @@ def stage_parser(description: str | None) -> argparse.ArgumentParser:
         "--until",
         type=float,
         default=1.0,
-        help="position in the whole schedule at which this call ends, 0 to 1",
+        help="position in the whole schedule at which this run ends, 0 to 1",
     )
     parser.add_argument("--no-compile", action="store_true", help="train without torch.compile")
     return parser

@@ -42,6 +42,11 @@ def decode_latents(vae: AutoencoderKLWan, latents: Tensor) -> Tensor:
     return unpatchify(x, vae.config.patch_size)
 
 
+def measure_psnr(output: Tensor, target: Tensor) -> Tensor:
+    """The PSNR of each clip in dB; pixels are between -1 and 1."""
+    return -10 * torch.log10(((output.float().clamp(-1, 1) - target) / 2).square().flatten(1).mean(1))
+
+
 def _run(resnets: Any, x: Tensor) -> Tensor:
     for resnet in resnets:
         x = resnet(x)

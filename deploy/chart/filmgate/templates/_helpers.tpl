@@ -140,6 +140,16 @@ startupProbe:
 {{- join "," $cold -}}
 {{- end -}}
 
+{{/* The tenants with dedicated workers, as JSON. */}}
+{{- define "filmgate.dedicatedTenants" -}}
+{{- $tenants := list -}}
+{{- range .Values.workers -}}
+{{- $worker := include "filmgate.worker" (dict "root" $ "own" .) | fromYaml -}}
+{{- with $worker.tenant -}}{{- $tenants = append $tenants . -}}{{- end -}}
+{{- end -}}
+{{- $tenants | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
 {{/* The component of a worker's ServiceAccount: dedicated workers have one for their tenant. */}}
 {{- define "filmgate.workerAccount" -}}
 {{- if .tenant }}worker-{{ .tenant }}{{ else }}worker{{ end -}}
@@ -178,4 +188,28 @@ startupProbe:
 {{- $matchers = append $matchers (printf "%s=%q" $label (get $ $label)) -}}
 {{- end -}}
 {{- join "," $matchers -}}
+{{- end -}}
+
+{{/* The ports of the services that settings name by URL, and networkPolicy.extraPorts, as JSON. 443 has its own rule. */}}
+{{- define "filmgate.outgoingPorts" -}}
+{{- $ports := list -}}
+{{- range .Values.networkPolicy.extraPorts -}}{{- $ports = append $ports (int .) -}}{{- end -}}
+{{- $all := list .Values.settings -}}
+{{- range .Values.workers -}}
+{{- $worker := include "filmgate.worker" (dict "root" $ "own" .) | fromYaml -}}
+{{- $all = append $all $worker.settings -}}
+{{- end -}}
+{{- range $settings := $all -}}
+{{- /* The other sections have URLs of commands, of readers, and of the metadata service, which has its own policy. */ -}}
+{{- range $section := list "audit" "classifier" "models" "provider" "queue" "store" "traces" -}}
+{{- range $value := get $settings $section | default dict -}}
+{{- if and (kindIs "string" $value) (regexMatch "^https?://" $value) -}}
+{{- $url := urlParse $value -}}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (eq $url.scheme "http" | ternary "80" "443") -}}
+{{- $ports = append $ports (int $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- without ($ports | uniq) 443 | sortAlpha | toJson -}}
 {{- end -}}
