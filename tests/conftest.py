@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import sys
 from pathlib import Path
 
 # Set before torch is imported: with more OpenMP threads than idle cores, waiting threads slow the others.
@@ -24,6 +25,7 @@ from threading import enumerate as live_threads
 import hypothesis
 import numpy as np
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import (  # noqa: F401 - fixtures
@@ -43,14 +45,19 @@ gc.disable()
 atexit.register(gc.unfreeze)
 # `make fuzz` searches this many times longer than the test suite.
 FUZZ = int(os.environ.get("FILMGATE_TEST_FUZZ", "1"))
-# No test depends on the speed of the machine.
+# No test depends on the speed of the machine, and every run of the suite tries the same examples: `make fuzz`
+# searches for others.
 hypothesis.settings.register_profile(
     "filmgate",
     deadline=None,
+    derandomize=FUZZ == 1,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     max_examples=hypothesis.settings.default.max_examples * FUZZ,
 )
 hypothesis.settings.load_profile("filmgate")
+# Calls without a timeout would wait 5 s, which a disk that is slow for a moment exceeds.
+for _phase in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _phase, 60.0)
 
 
 def pytest_configure(config):
@@ -99,6 +106,13 @@ def frozen_heap():
     freeze_heap()
 
 
+@pytest.fixture(autouse=True)
+def seeded_torch():
+    """Numbers that a test draws without a generator do not depend on the tests before it."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory) -> Callable[[str], Path]:
     """The folder of a small pipeline by name, saved on first use."""
@@ -139,6 +153,19 @@ def vae():
         return build_vae(name)
 
     return build
+
+
+@pytest.fixture
+def task_failures():
+    """How often a background task of this process has failed since the test began, by the task's name."""
+    from filmgate.telemetry.metrics import TASK_FAILURE_COUNTER
+
+    def read():
+        samples = next(iter(TASK_FAILURE_COUNTER.collect())).samples
+        return {sample.labels["task"]: sample.value for sample in samples if sample.name.endswith("_total")}
+
+    before = read()
+    return lambda task: read().get(task, 0.0) - before.get(task, 0.0)
 
 
 @pytest.fixture

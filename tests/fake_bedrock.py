@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.waiting import wait_until
+
 ACCOUNT = "123456789012"
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-west-2"}
 ENVIRON = {
@@ -98,7 +100,7 @@ class FakeBedrock:
     start_error: str | None = None
     poll_error: str | None = None
     model_error: str | None = "denied"
-    answer_seconds: float = 0.0
+    is_silent: bool = False  # jobs start, but no start is answered
     outcome: str = "Completed"
     clip: bytes = b""
     end_of_life: str | None = None
@@ -151,7 +153,7 @@ class FakeBedrock:
                     arn, body["clientRequestToken"], body, ready_at=time.monotonic() + self.seconds
                 )
                 self.paid[known.token] = known
-        time.sleep(self.answer_seconds)
+        wait_until(lambda: not self.is_silent)
         return 200, {"invocationArn": known.arn}
 
     def get(self, arn):

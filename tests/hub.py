@@ -2,14 +2,19 @@
 
 import hashlib
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LARGE = (".safetensors",)
+SHA = re.compile("[0-9a-f]{40}")
 
 
 class Hub:
-    """Serves a folder as `hub_id` at one revision. `damaged` files arrive with a byte changed."""
+    """Serves a folder as `hub_id`, at `revision` by default and alike at any other.
+
+    `damaged` files arrive with a byte changed.
+    """
 
     def __init__(self, hub_id, folder, revision="a" * 40, licence="apache-2.0"):
         self.hub_id, self.revision, self.licence = hub_id, revision, licence
@@ -29,14 +34,14 @@ class Hub:
         self._server.server_close()
         self._thread.join()
 
-    def info(self):
+    def info(self, revision):
         siblings = [
             {"rfilename": path, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
             | ({"lfs": self._large(data)} if path.endswith(LARGE) else {})
             for path, data in self.files.items()
         ]
         card = {"license": self.licence}
-        return {"id": self.hub_id, "sha": self.revision, "siblings": siblings, "cardData": card, "tags": []}
+        return {"id": self.hub_id, "sha": revision, "siblings": siblings, "cardData": card, "tags": []}
 
     @staticmethod
     def _large(data):
@@ -51,13 +56,14 @@ class Hub:
         if self.status is not None:
             return self.status, b"{}", {}
         if path.startswith(f"/api/models/{self.hub_id}"):
-            return 200, json.dumps(self.info()).encode(), {}
-        name = path.removeprefix(f"/{self.hub_id}/resolve/{self.revision}/")
+            asked = path.rpartition("/revision/")[2]
+            return 200, json.dumps(self.info(asked if SHA.fullmatch(asked) else self.revision)).encode(), {}
+        revision, _, name = path.removeprefix(f"/{self.hub_id}/resolve/").partition("/")
         if name not in self.files:
             return 404, b"{}", {"X-Error-Code": "RepoNotFound"}
         data = self.content(name)
         etag = hashlib.sha256(data).hexdigest()
-        return 200, data, {"ETag": f'"{etag}"', "X-Repo-Commit": self.revision}
+        return 200, data, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}
 
 
 def handler_of(hub):

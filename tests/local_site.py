@@ -24,7 +24,7 @@ from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
 ACME = TenantId("acme")
-FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=5)
+FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=30)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def open_site(folder):
     database = Database(f"sqlite:///{folder / 'filmgate.db'}")
     migrate(database)
     keys = DataKeys(FileKeyring(folder / "keys"))
-    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05, poll_seconds=0.02)
+    settings = QueueSettings(lease_seconds=30, backoff_seconds=0.05, poll_seconds=0.02)
     yield LocalSite(
         open_queue(database, keys, settings),
         open_reader(database, keys),

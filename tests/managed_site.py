@@ -77,6 +77,7 @@ class ManagedSite(JobView):
         worker = build_managed_worker(self.services, settings, (MODEL,), provider)
         thread = threading.Thread(target=worker.run)
         thread.start()
+        worker.thread = thread
         try:
             yield worker
         finally:

@@ -13,7 +13,7 @@ from filmgate.worker.loop import Worker
 from filmgate.worker.tracing import WorkerTracing
 from tests.forks import start_process
 from tests.pattern_runner import MODEL, PatternRunner
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
 from tests.service import running, settings_for
 
 ROOT = Path(__file__).parents[1]
@@ -50,13 +50,14 @@ class SecondFilmgate:
     """A server process and a worker process, which tests kill and start again."""
 
     def __init__(self, folder, pace="0.02"):
-        self.folder, self.pace = folder, pace
+        self.folder, self.pace, self.port = folder, pace, free_port()
         self.server = self.worker = None
         self.start()
         self.key = self.server.key
 
-    def start(self, *options):
-        self.server = ServerProcess(self.folder, "--no-worker", *options, **CARDS_ENVIRON)
+    def start(self):
+        options = ("--no-worker", "--port", self.port)
+        self.server = ServerProcess(self.folder, *options, **CARDS_ENVIRON)
         self.url = self.server.url
         environ = QUICK_ENVIRON | {"FILMGATE_DATA": str(self.folder / "data")}
         worker = ("tests.chaos.pattern_worker", self.pace, "")
@@ -67,10 +68,6 @@ class SecondFilmgate:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait(60)
-
-    @property
-    def port(self):
-        return self.url.rpartition(":")[2]
 
 
 def endpoint_settings(service, **fields):

@@ -2,10 +2,12 @@
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 
@@ -17,9 +19,11 @@ COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 
 
 def free_port():
-    """A port that no process listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that no process listens on. Systems give ports from 32768 on to sockets that ask for any."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class ServerProcess:

@@ -128,7 +128,7 @@ def _ltx_095() -> Any:
     return _ltx("ltx-0.9.5")
 
 
-def _cogvideox_parts(channels: int, **others: Any) -> dict[str, Any]:
+def _cogvideox_parts(channels: int, sample_size: int = 8, **others: Any) -> dict[str, Any]:
     return {
         "tokenizer": ByT5Tokenizer(),
         "text_encoder": build_t5(),
@@ -141,8 +141,8 @@ def _cogvideox_parts(channels: int, **others: Any) -> dict[str, Any]:
             time_embed_dim=2,
             text_embed_dim=TEXT_WIDTH,
             num_layers=1,
-            sample_width=8,
-            sample_height=8,
+            sample_width=sample_size,
+            sample_height=sample_size,
             sample_frames=9,
             patch_size=2,
             temporal_compression_ratio=4,
@@ -159,12 +159,16 @@ def _cogvideox() -> Any:
 
 
 def _cogvideox15() -> Any:
-    # Two latent frames per token: an odd number of them is padded by one in front.
-    return diffusers.CogVideoXPipeline(**_cogvideox_parts(4, patch_size_t=2, patch_bias=False))
+    # Two latent frames per token: an odd number of them is padded by one in front. The sample size of the
+    # released model is the range of its positions.
+    parts = _cogvideox_parts(4, sample_size=300, patch_size_t=2, patch_bias=False)
+    return diffusers.CogVideoXPipeline(**parts)
 
 
 def _cogvideox_image() -> Any:
-    return diffusers.CogVideoXImageToVideoPipeline(**_cogvideox_parts(8))
+    """Its positions are weights, as in CogVideoX-5b-I2V: it renders one size only."""
+    parts = _cogvideox_parts(8, use_learned_positional_embeddings=True)
+    return diffusers.CogVideoXImageToVideoPipeline(**parts)
 
 
 def _hunyuanvideo() -> Any:
@@ -242,6 +246,7 @@ def _svd() -> Any:
         num_attention_heads=(4, 8),
         projection_class_embeddings_input_dim=96,
         addition_time_embed_dim=32,
+        num_frames=14,
     )
     scheduler = diffusers.EulerDiscreteScheduler(
         beta_start=0.00085,

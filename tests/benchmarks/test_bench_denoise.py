@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from math import inf
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from benchmarks import denoise_variants
 from benchmarks.bench_denoise import main, table
+from benchmarks.bench_denoised_clip import main as denoised_clip
 from benchmarks.denoise_variants import (
     AT_EVERY_SIZE,
     AT_FIRST_SIZE,
@@ -29,6 +31,7 @@ from benchmarks.denoisers import DENOISERS, build_denoiser, check_shape, forward
 from benchmarks.report import make_app
 from filmgate.cli import name_flag
 from filmgate.errors import DeviceError, UsageError
+from filmgate.pipeline.denoise.acceleration import CompiledBlocks
 from filmgate.settings import PipelineSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
@@ -193,3 +196,18 @@ def test_no_variant_starts_after_the_limit():
     result = json.loads(run("--size", "32x32,64x32", "--limit-seconds", "0", "--json").stdout)
     assert result["results"] == {}
     assert len(result["skipped"]) == 2 * len(AT_EVERY_SIZE) + len(AT_FIRST_SIZE)
+
+
+def test_a_whole_clip_of_flipbook_is_compared_on_a_cpu(monkeypatch):
+    """Without a compiler, which would take most of the time: then both clips are the same."""
+    compiled = []
+    monkeypatch.setattr(CompiledBlocks, "switch_on", lambda _: compiled.append(1))
+    arguments = ["--model", "flipbook", "--size", "32x32", "--frames", "5", "--steps", "1", "--json"]
+    done = CliRunner().invoke(make_app(denoised_clip), arguments)
+    assert json.loads(done.stdout)["results"] == {"eager": {}, "compiled": {"decibels_to_eager": inf}}
+    assert len(compiled) == 1
+
+
+def test_a_whole_clip_of_full_size_needs_a_gpu():
+    done = CliRunner().invoke(make_app(denoised_clip), [])
+    assert isinstance(done.exception, DeviceError)

@@ -16,7 +16,7 @@ def test_frames_are_not_faster_than_the_plan():
 def test_both_ways_are_measured_and_every_object_is_deleted(rig):
     results = measure_uploads(rig.store, LOCAL, ClipPlan(12_000_000, 0.2, chunks=6), rounds=1)
     assert [len(seconds) for seconds in results.values()] == [1, 1]
-    assert (list(rig.store.jobs(LOCAL)), rig.unpublished()) == ([], [])
+    assert (list(dict(rig.store.jobs(LOCAL))), rig.unpublished()) == ([], [])
 
 
 def test_a_short_run_measures_the_configured_store(run_benchmark, cloud, monkeypatch):

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from filmgate.jobs import Failure, Reason
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.store.base import UPLOAD_PART, ObjectName
+from tests.server_process import free_port
 from tests.service import MODELS, running, settings_for
 from tests.waiting import LIMIT_SECONDS
 
@@ -30,6 +31,14 @@ DATA = """([bytes, name, type = "image/png"]) => {
 PASTE = """(clipboardData) => document.querySelector("textarea[name=prompt]")
     .dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true}))"""
 
+# Only at the first load of the tab: it may sign out.
+OPEN = """
+if (!sessionStorage.getItem("test.opened")) {
+    sessionStorage.setItem("test.opened", "yes");
+    sessionStorage.setItem("filmgate.key", "%s");
+}
+"""
+
 
 class Site:
     """A server that can be stopped and started again at the same address, and the keys of two tenants.
@@ -38,13 +47,12 @@ class Site:
     """
 
     def __init__(self, folder):
-        self.folder, self.port, self.running = folder, 0, ExitStack()
+        self.folder, self.port, self.running = folder, free_port(), ExitStack()
         (folder / "adapters.toml").write_text(ADAPTERS)
         cards = MODELS.read_text().replace('["image", "remix"]', '["image", "remix", "extend"]')
         (folder / "models.toml").write_text(cards)
         self.start()
         self.url, self.key = self.service.url, self.service.key
-        self.port = int(self.url.rpartition(":")[2])
         self.keys = {name: self.service.add_tenant(name) for name in ("first", "second")}
 
     def start(self):
@@ -91,7 +99,7 @@ def opened(chromium, site):
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
         page.on("request", lambda request: requests.append(request.url))
-        page.add_init_script(f"sessionStorage.setItem('filmgate.key', '{key or site.key}')")
+        page.add_init_script(OPEN % (key or site.key))
         page.goto(site.url + path)
         return page
 

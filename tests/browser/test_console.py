@@ -40,6 +40,33 @@ def test_only_a_valid_key_signs_in(site, opened):
     expect(page.get_by_text("Loading Filmgate…")).to_have_count(0)
 
 
+def test_signing_out_forgets_what_the_tenant_typed_and_saw(site, opened):
+    page = opened(key=site.keys["first"])
+    page.get_by_label("Prompt", exact=True).fill("the plans of the first tenant")
+    page.get_by_text("More settings").click()
+    expect(page.get_by_label("own")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("API key").fill(site.keys["second"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_label("Prompt", exact=True)).to_have_value("a red ball bounces on the grass")
+    page.get_by_text("More settings").click()
+    expect(page.get_by_label("sketch")).to_be_visible()
+    expect(page.get_by_label("own")).to_have_count(0)
+
+
+def test_a_clip_of_another_codec_is_played_when_it_is_finished(hand, opened):
+    page = opened()
+    card = create(page, "a red ball bounces on the grass")
+    hand.take()
+    hand.report(Stage.DECODE)
+    hand.fragment(0, b"\0\0\0\x08ftyp\0\0\0\x0chvcC")
+    expect(card.locator("video[data-kind=live]")).to_have_count(1)
+    hand.fragment(1, b"\0\0\0\x08moof")
+    expect(card.locator("video")).to_have_count(0)
+    hand.finish(b"".join(make_fragments(8)))
+    expect(card.locator("video[data-kind=stored]")).to_be_visible()
+
+
 def test_a_clip_plays_from_its_first_fragments_and_is_downloaded(hand, opened):
     page = opened()
     expect(page.locator(".estimate")).to_contain_text("Ready in about")
@@ -80,7 +107,7 @@ def test_a_remix_is_followed_after_a_reload_and_cancelled(hand, opened):
     hand.report(Stage.DENOISE, 3, 10, 0.25)
     page.reload()
     card = page.locator("article").first
-    expect(card).to_contain_text("Drawing")
+    expect(card).to_contain_text("Generating")
     expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
     card.get_by_role("button", name="Cancel").click()
     assert wait_until(lambda: hand.report().is_cancelling)
@@ -159,7 +186,7 @@ def test_a_pasted_image_becomes_the_source_of_the_clip_and_of_those_made_from_it
     for language, command in SHELLS.items():
         page.get_by_role("button", name=language).click()
         code = page.locator(".code pre").inner_text()
-        env = {**os.environ, "FILMGATE_API_KEY": site.key}
+        env = {**os.environ, "OPENAI_API_KEY": site.key}
         subprocess.run([*command, code], env=env, check=True, capture_output=True)
         assert image_of(site, hand.make()) == image_of(site, first), language
     page.get_by_role("button", name="Python").click()
@@ -295,7 +322,7 @@ def test_operators_drain_a_worker_and_cancel_a_job_from_the_page(site, hand, ope
     page = opened("/#/queue")
     press_twice(page, f"Cancel {video}", "Cancel this job")
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
-    press_twice(page, "Drain hand", "Drain: finish its job, lease no other")
+    press_twice(page, "Drain hand", "Confirm: finish the current job, then take no more")
     expect(page.locator("tr", has_text="hand")).to_contain_text("draining")
     WorkerRegistry(site.service.services.queue._database).leave("hand")
 
@@ -305,7 +332,7 @@ def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
     page.get_by_role("button", name="Add tenant").click()
     page.locator("[name=id]").fill("press")
     page.locator("[name=max_queued]").fill("7")
-    page.get_by_text("Screening of prompts").click()
+    page.get_by_text("Prompt screening").click()
     page.get_by_label("contact data").select_option("allow")
     page.locator("form").get_by_role("button", name="Add tenant").click()
     first = page.locator(".secret").inner_text()
@@ -328,7 +355,7 @@ def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
     expect(page.get_by_role("button", name="Enable press")).to_be_visible()
     other.get_by_role("link", name="Create", exact=True).click()
     expect(other.get_by_text("Your key is no longer valid. Sign in again.")).to_be_visible()
-    press_twice(page, "Delete press", "Delete for good")
+    press_twice(page, "Delete press", "Delete permanently")
     expect(row).to_have_count(0)
 
 

@@ -14,7 +14,7 @@ from filmgate.jobs import Stage, TenantId
 from tests.browser.console_site import create
 from tests.browser.test_console import SMALL
 from tests.browser.test_playback import make_fragments
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
@@ -31,12 +31,21 @@ TO_THE_END = """() => {
 ANIMATED = """() => document.getAnimations().flatMap(({effect}) => effect.getKeyframes())
     .flatMap((frame) => Object.keys(frame))
     .filter((name) => !["offset", "computedOffset", "easing", "composite"].includes(name))"""
+# Every text that the page shows as its status, however short.
+RECORD_STATUS = """() => {
+    window.statuses = [];
+    new MutationObserver(() => {
+        const status = document.querySelector("[role=status]");
+        if (status) window.statuses.push(status.textContent);
+    }).observe(document.body, {childList: true, subtree: true});
+}"""
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
 def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
     """After kill -9 and a start with the same data and address, the open page shows the end of its clip."""
-    server = ServerProcess(tmp_path, "--open", "--no-worker")
+    options = ("--open", "--no-worker", "--port", free_port())
+    server = ServerProcess(tmp_path, *options)
     page = chromium.new_page()
     try:
         url = server.url
@@ -48,7 +57,7 @@ def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
         video = card.get_attribute("data-id")
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
-        server = ServerProcess(tmp_path, "--open", "--no-worker", "--port", url.rpartition(":")[2])
+        server = ServerProcess(tmp_path, *options)
         assert server.url == url
         page.evaluate("(id) => fetch(`/v1/videos/${id}/cancel`, {method: 'POST'})", video)
         expect(card).to_contain_text("Cancelled")
@@ -89,7 +98,7 @@ def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     assert page.evaluate("document.getAnimations().length") == 0
     hand.take()
     hand.report(Stage.DENOISE)
-    expect(page.get_by_text("Drawing")).to_be_visible()
+    expect(page.get_by_text("Generating")).to_be_visible()
     assert set(wait_until(lambda: page.evaluate(ANIMATED))) == {"opacity"}
     hand.finish()
 
@@ -174,8 +183,10 @@ def test_a_slow_network_delays_the_page_and_breaks_nothing(opened):
     session = page.context.new_cdp_session(page)
     slow = {"offline": False, "latency": 300, "downloadThroughput": 50_000, "uploadThroughput": 50_000}
     session.send("Network.emulateNetworkConditions", slow)
+    page.locator("select").first.wait_for()  # the plan has loaded
+    page.evaluate(RECORD_STATUS)
     page.get_by_role("link", name="Clips").click()
-    expect(page.get_by_role("status")).to_have_text("Loading…")
+    wait_until(lambda: "Loading…" in page.evaluate("statuses"))
     expect(page.get_by_role("status")).to_have_count(0)
     expect(page.get_by_role("alert")).to_have_count(0)
 

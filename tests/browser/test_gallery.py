@@ -55,7 +55,7 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     expect(page.locator(".gallery-tile")).to_have_count(1)
     # The oldest clip is on the second page: the server finds it by the digest of its prompt.
     page.get_by_label("Search prompts").fill("clip 0")
-    page.get_by_role("button", name="Exactly this prompt").click()
+    page.get_by_role("button", name="Find exact prompt").click()
     expect(page.locator(".gallery-tile")).to_have_count(1)
     expect(page.locator(".gallery-tile")).to_contain_text("clip 0")
     page.get_by_role("button", name="Show all clips").click()
@@ -70,7 +70,7 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     expect(page.locator(".gallery-tile")).to_have_count(1)
     page.get_by_role("checkbox").check()
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Delete 1 for good").click()
+    page.get_by_role("button", name="Delete 1 permanently").click()
     expect(page.locator(".gallery-tile")).to_have_count(0)
     other = opened("/#/clips", site.keys["second"])
     expect(other.get_by_text("There are no clips yet.")).to_be_visible()

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from filmgate.database import DEFAULT_FILE
 from filmgate.jobs import Stage
+from tests.pauses import pause
 from tests.server_process import ServerProcess
 from tests.service import running, settings_for, write_cards
 from tests.waiting import wait_until
@@ -134,7 +136,7 @@ def create_and_pause(page, server, worker):
         page.get_by_role("button", name="Create clip").click()
         wait_until(lambda before=before: newest_video(server)["id"] != before)
         read_frames(server, newest_video(server)["id"], FRAMES_BEFORE_THE_FIRST_IS_SHOWN)
-        worker.suspend()
+        pause(worker.pid, server.folder / "data" / DEFAULT_FILE)
         if newest_video(server)["stage"] == "decode":
             return
         worker.resume()
@@ -152,7 +154,7 @@ def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_p
     try:
         page.goto(server.url)
         page.get_by_text("More settings").click()
-        worker = server.worker()
+        worker = wait_until(server.worker)
         create_and_pause(page, server, worker)
         card = page.locator("article").first
         wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 128)

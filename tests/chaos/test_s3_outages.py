@@ -44,17 +44,18 @@ def test_a_clip_is_complete_after_s3_has_failed(site, proxy, cloud, how):
     site.wait_until(lambda: site.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"])
     assert cloud.uploads() == []
     log = site.log.read_text()
-    assert "could not store the clip; retrying" in log
+    assert "a write failed; retrying" in log
     assert ('"permission": "s3:PutObject"' in log) is (how.get("status") == 403)
 
 
 def test_the_upload_of_a_killed_worker_is_gone_when_the_job_is_done(site, proxy, cloud):
     job = site.enqueue()
     fault = proxy.fail(PART_TWO)
+    proxy.fail("DELETE .*uploadId")  # the worker cannot abort an upload before it is killed
     worker = site.start_worker(chunk_bytes=CHUNK_BYTES)
     site.wait_until(lambda: fault.hits > 0)
     site.kill(worker)
-    assert len(cloud.uploads()) == 1
+    assert cloud.uploads() != []
     proxy.heal()
     site.start_worker(chunk_bytes=CHUNK_BYTES)
     done = site.wait_for(job)

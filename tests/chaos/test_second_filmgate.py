@@ -104,11 +104,10 @@ def test_a_provider_that_dies_during_a_job_renders_one_clip_when_it_is_back(firs
     second.worker.wait(60)
     video_id = create(first, "a red ball")
     first.wait_until(lambda: count_starts() == before + 1)
-    port = second.port
     second.kill()
     first.wait_for_log("backing off")
     assert find(first, video_id)["status"] != "failed"
-    second.start("--port", port)
+    second.start()
     wait_for(first, video_id, "completed")
     assert is_whole(first, video_id)
     assert count_starts() == before + 1

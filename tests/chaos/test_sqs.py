@@ -9,6 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from filmgate.jobs import JobState, Stage
+from tests.server_process import free_port
 from tests.sqs_pair import SqsPair
 
 
@@ -20,7 +21,7 @@ def variables(sqs, **given):
 @contextmanager
 def refused_connections():
     """The number of a port that closes every connection at once."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
 
         def refuse():
             with suppress(OSError):
@@ -40,7 +41,7 @@ def refused_connections():
 def test_the_message_of_a_dead_worker_wakes_the_next_one_without_a_sweep(make_site, sqs):
     site = make_site(**variables(sqs))
     job = site.enqueue(steps=60)
-    first = site.start_worker(pace=0.2)
+    first = site.start_worker(pace=1)  # a minute: it is killed long before the end
     site.wait_for_stage(job, Stage.DENOISE)
     site.start_worker(pace=0.01)
     site.wait_for_log('"ready"', 2)
@@ -55,7 +56,7 @@ def test_the_message_of_a_dead_worker_wakes_the_next_one_without_a_sweep(make_si
 
 
 def test_messages_that_arrive_twice_or_late_run_no_job_twice(make_site, sqs):
-    site = make_site(**variables(sqs))
+    site = make_site(**variables(sqs, lease_seconds=30))
     jobs = [site.enqueue(seed=n) for n in range(8)]
     bodies = [message["Body"] for _ in range(8) for message in sqs.take()]
     for body in bodies:

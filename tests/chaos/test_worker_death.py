@@ -6,6 +6,7 @@ import pytest
 
 from filmgate.jobs import JobState, Reason, Stage
 from filmgate.store.base import CHECKPOINT_PART
+from tests.pauses import pause
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,12 @@ def test_a_worker_paused_longer_than_its_lease_loses_the_job(site):
     job = site.enqueue(steps=12)
     paused = site.start_worker(pace=0.15)
     site.wait_for_stage(job, Stage.DENOISE)
-    paused.send_signal(signal.SIGSTOP)
+    pause(paused.pid, site.database.url.database)
     site.start_worker()
     done = site.wait_for(job)
     assert (done.state, done.fence) == (JobState.COMPLETED, 2)
     paused.send_signal(signal.SIGCONT)
-    site.wait_until(lambda: "another worker" in site.log.read_text())
+    site.wait_for_log("the lease of the job has ended")
     assert paused.poll() is None, "a lost lease does not stop the worker"
     assert site.find(job) == done
     assert site.is_whole(job)

@@ -108,7 +108,7 @@ def test_remix_creates_a_new_video(client, worker):
     assert client.videos.poll(remix.id).status == "completed"
 
 
-@pytest.mark.skipif(VERSION < (2, 27), reason="this version has no edit, extend and characters")
+@pytest.mark.skipif(VERSION < (2, 27), reason="needs openai 2.27 or later")
 def test_edit_extend_and_characters_are_rejected_with_a_code(client):
     calls = (
         lambda: client.videos.edit(prompt="x", video=("a.mp4", b"data", "video/mp4")),

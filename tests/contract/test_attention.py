@@ -7,8 +7,7 @@ import torch
 
 from filmgate.pipeline.denoise import attention
 from filmgate.pipeline.denoise.attention import choose_attention, flash_attention, torch_attention
-from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
-from filmgate.pipeline.trials import FILE_NAME, Trial, read_trials
+from filmgate.pipeline.trials import CACHE_VARIABLE, FILE_NAME, Trial, choose, read_trials
 from tests.zoo import build_pipeline
 
 # torch emits this warning when its compiler is first imported.
@@ -36,21 +35,27 @@ def package(monkeypatch, tmp_path):
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=4)
     )
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(attention, "machine_key", lambda *_: "a GPU")
     return install
+
+
+def is_chosen(shape=SHAPE):
+    return choose(attention._candidate(shape, torch.float32, CPU))
 
 
 @pytest.mark.parametrize(("fast", "is_used"), [(1, True), (3, False)])
 def test_flash_attention_is_used_where_it_wins_the_trial(package, monkeypatch, tmp_path, fast, is_used):
     package(torch_attention)
     monkeypatch.setattr(attention, "time_both", lambda *_: Trial(fast, 2))
-    assert attention._wins("a GPU", SHAPE, torch.float32, CPU) is is_used
-    assert read_trials(tmp_path / FILE_NAME) == {"a GPU": Trial(fast, 2)}
+    assert is_chosen() is is_used
+    key = "attention, 2 heads of 8, torch.float32, a GPU"
+    assert read_trials(tmp_path / FILE_NAME) == {key: Trial(fast, 2)}
 
 
 def test_an_attention_that_differs_by_more_than_a_hundredth_is_not_used(package, caplog):
     package(lambda *given: torch_attention(*given) * 1.02)
-    assert not attention._wins("a GPU", SHAPE, torch.float32, CPU)
-    assert "differs from torch's attention" in caplog.text
+    assert is_chosen() is False
+    assert "not using flash-attn-4: the self-test failed" in caplog.text
 
 
 def test_an_attention_that_fails_is_not_used(package, caplog):
@@ -58,8 +63,8 @@ def test_an_attention_that_fails_is_not_used(package, caplog):
         raise RuntimeError("no kernel for this device")
 
     package(fails)
-    assert not attention._wins("a GPU", SHAPE, torch.float32, CPU)
-    assert "flash-attn-4 failed" in caplog.text
+    assert is_chosen() is False
+    assert "not using flash-attn-4: the self-test raised an error" in caplog.text
 
 
 def test_heads_of_128_on_hopper_get_the_faster_tile(package):
@@ -81,9 +86,9 @@ def test_both_ways_to_call_it_are_checked(package, caplog):
     tiles = package(
         lambda query, *others: torch_attention(query, *others) * (1 if query.shape[1] == 8 else 2)
     )
-    assert not attention._wins("a GPU", (1, 200, 1, 128), torch.float32, CPU)
+    assert is_chosen((1, 200, 1, 128)) is False
     assert [queries for queries, _ in tiles] == [200, 192, 8]
-    assert "differs from torch's attention" in caplog.text
+    assert "the self-test failed" in caplog.text
 
 
 def test_compiled_code_calls_it_without_a_graph_break(package):

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from filmgate.audit.anchors import FileAnchor
 from filmgate.audit.checkpoints import Checkpoints
 from filmgate.audit.log import AuditLog, Query
-from filmgate.audit.records import Action, Actor, ActorKind, Entry
+from filmgate.audit.records import ORIGIN, Action, Actor, ActorKind, Entry
 from filmgate.audit.signing import LocalSigner
 from filmgate.audit.verify import verify
-from filmgate.database.schema import audit_records
-from filmgate.errors import QuotaExceeded
+from filmgate.database.schema import audit_heads, audit_records
+from filmgate.errors import QuotaExceeded, RunError
 from filmgate.jobs import Failure, Reason, Share, TenantId
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, Provenance
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
@@ -137,11 +137,91 @@ def test_a_checkpoint_signs_and_anchors_moved_heads_once(queue, log, checkpoints
     assert (result.unsigned, result.anchored) == (0, 2)
 
 
-def test_a_changed_chain_is_not_signed(bench, queue, log, checkpoints):
+def test_a_changed_chain_is_not_signed_and_fails_the_run(bench, queue, log, checkpoints):
+    """A failed run is counted, which raises FilmgateAuditCheckpointFailing."""
     queue.enqueue(make_ticket())
+    queue.enqueue(make_ticket("globex"))
     with bench.database.write() as connection:
-        connection.execute(sa.update(audit_records).values(details='{"by":"nobody"}'))
-    assert checkpoints.run() == 0
+        change = sa.update(audit_records).where(audit_records.c.tenant_id == ACME)
+        connection.execute(change.values(details='{"by":"nobody"}'))
+    with pytest.raises(RunError, match="the audit log was changed"):
+        checkpoints.run()
+    assert [bool(head.signature) for head in log.heads()] == [False, True]
+
+
+def rewrite(bench, log, **head):
+    """Replace acme's records by a chain that is consistent in itself, as a database user could."""
+    previous = ORIGIN
+    with bench.database.write() as connection:
+        for record in list(log.records(Query(ACME))):
+            forged = replace(record, details='{"by":"nobody"}')
+            previous = forged.chain(previous)
+            own = (audit_records.c.tenant_id == ACME, audit_records.c.number == record.number)
+            values = {"details": forged.details, "hash": previous}
+            connection.execute(sa.update(audit_records).where(*own).values(values))
+        own = audit_heads.c.tenant_id == ACME
+        connection.execute(sa.update(audit_heads).where(own).values({"hash": previous} | head))
+    return previous
+
+
+@pytest.mark.parametrize("signed_number", [0, 2])
+def test_a_forged_chain_without_a_signature_is_named_and_never_signed(
+    bench, queue, log, checkpoints, signed_number
+):
+    for _ in range(2):
+        queue.enqueue(make_ticket())
+    checkpoints.run()
+    newest = rewrite(bench, log, signed_number=signed_number, signature="")
+    with bench.database.write() as connection:
+        connection.execute(sa.update(audit_heads).values(signed_hash=newest if signed_number else ORIGIN))
+    key = LocalSigner(b"k" * 32).public_key
+    result = verify(log.records(), log.heads(), public_key=key)
+    assert result.unsigned == 2
+    assert result.is_intact == (signed_number == 0)
+    with pytest.raises(RunError, match="the audit log was changed"):
+        checkpoints.run()
+    assert log.heads()[0].signature == ""
+
+
+def test_a_chain_with_an_older_signed_head_is_never_signed(bench, queue, log, checkpoints):
+    """A database user restores an old head, which was signed, and replaces the records after it."""
+    queue.enqueue(make_ticket())
+    checkpoints.run()
+    names = ("number", "hash", "signed_number", "signed_hash", "signed_at", "signature")
+    older = {name: getattr(log.heads()[0], name) for name in names}
+    queue.enqueue(make_ticket())
+    checkpoints.run()
+    with bench.database.write() as connection:
+        connection.execute(sa.delete(audit_records).where(audit_records.c.number > 1))
+        connection.execute(sa.update(audit_heads).values(older))
+    queue.enqueue(make_ticket(seed=99))
+    with pytest.raises(RunError, match="the audit log was changed"):
+        checkpoints.run()
+    assert log.heads()[0].signed_number == 1
+
+
+def test_a_head_without_its_signature_is_signed_again(bench, queue, log, checkpoints):
+    queue.enqueue(make_ticket())
+    checkpoints.run()
+    with bench.database.write() as connection:
+        connection.execute(sa.update(audit_heads).values(signature="AAAA"))
+    assert checkpoints.run() == 1
+    assert verify(log.records(), log.heads(), public_key=LocalSigner(b"k" * 32).public_key).is_intact
+
+
+def test_records_that_were_deleted_too_early_are_never_signed(bench, queue, log, checkpoints):
+    """A database user claims that retention deleted the first record."""
+    queue.enqueue(make_ticket())
+    checkpoints.run()
+    queue.enqueue(make_ticket())
+    checkpoints.run()
+    first = next(log.records())
+    with bench.database.write() as connection:
+        connection.execute(sa.delete(audit_records).where(audit_records.c.number == 1))
+        base = {"base_number": 1, "base_hash": first.hash, "signature": ""}
+        connection.execute(sa.update(audit_heads).values(base))
+    with pytest.raises(RunError, match="the audit log was changed"):
+        checkpoints.run()
     assert log.heads()[0].signature == ""
 
 
@@ -190,12 +270,32 @@ def test_records_past_retention_are_deleted_and_the_rest_verifies(bench, queue, 
     assert verify(log.records(), [head], public_key=LocalSigner(b"k" * 32).public_key).is_intact
 
 
+def test_only_signed_and_intact_records_are_deleted(bench, queue, log, checkpoints, clocks):
+    """Retention would destroy the proof that they were changed."""
+    queue.enqueue(make_ticket())
+    queue.enqueue(make_ticket("globex"))
+    checkpoints.run()
+    clocks.pass_time(1)
+    queue.enqueue(make_ticket("globex"))
+    with bench.database.write() as connection:
+        for tenant, number in ((ACME, 1), ("globex", 2)):
+            own = (audit_records.c.tenant_id == tenant, audit_records.c.number == number)
+            connection.execute(sa.update(audit_records).where(*own).values(details='{"by":"nobody"}'))
+    clocks.pass_time(7 * YEAR + 1)
+    for _ in range(2):
+        with pytest.raises(RunError, match="the audit log was changed"):
+            checkpoints.run()
+    assert [(record.tenant_id, record.number) for record in log.records()] == [
+        ("acme", 1), ("globex", 1), ("globex", 2),
+    ]  # fmt: skip
+
+
 def test_a_move_to_another_route_is_recorded(queue, log):
     from filmgate.jobs import Route, RouteReason, Routing
     from filmgate.scheduling.base import Move
 
     job = queue.enqueue(make_ticket())
-    routing = Routing(RouteReason.DEADLINE, provider="bedrock", offer="nova-reel", usd=0.5)
+    routing = Routing(RouteReason.DEADLINE, provider="bedrock", provider_model="nova-reel", usd=0.5)
     assert queue.reroute([Move(ACME, job.id, Route.MANAGED, routing)]) == 1
     assert details(log, "rerouted")["provider"] == "bedrock"
     result = AttemptResult(RESULT.clip, RESULT.measured)

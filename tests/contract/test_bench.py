@@ -88,7 +88,7 @@ def test_each_result_is_printed_and_written_as_soon_as_it_is_measured(tmp_path, 
         return measure(self, variant)
 
     monkeypatch.setattr(DecodeBench, "measure", interrupt)
-    done = CliRunner().invoke(app, [*TINY, "--out", str(tmp_path / "kept.json")])
+    done = CliRunner().invoke(app, [*TINY, "--output", str(tmp_path / "kept.json")])
     kept = json.loads((tmp_path / "kept.json").read_text())
     printed = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert done.exit_code != 0
@@ -203,3 +203,18 @@ def test_an_empty_picture_is_refused_and_the_option_named(size):
 def test_a_name_that_the_bench_does_not_know_is_refused_with_those_it_knows(options, message):
     with pytest.raises(UsageError, match=message):
         CliRunner().invoke(app, ["bench", "decode", *options], catch_exceptions=False)
+
+
+def test_the_vae_of_any_model_of_a_measured_family_can_be_measured():
+    """Flipbook's VAE has channels of its own."""
+    running, about = open_bench("flipbook", "64x64", 5, 1, PipelineSettings(device="cpu"))
+    assert (about["width"], about["height"], about["frames"]) == (64, 64, 5)
+    assert running.measure(DECODE_ALONE).seconds > 0
+
+
+def test_a_model_whose_vae_is_not_measured_is_refused_with_the_classes_that_are(model_folder):
+    with pytest.raises(
+        UsageError, match="does not measure AutoencoderKLTemporalDecoder; it measures"
+    ) as caught:
+        open_bench(str(model_folder("svd")), "64x64", 5, 1, PipelineSettings(device="cpu"))
+    assert caught.value.option == "--model"

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from filmgate.jobs import Idempotency, TenantId
 from filmgate.scheduling import open_queue
-from filmgate.store.keys.data_keys import DataKeys
+from filmgate.scheduling.idempotency import BodyDigests
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 
@@ -44,3 +45,15 @@ def test_a_tenant_whose_key_was_replaced_can_create_again(bench, tmp_path):
     again = replace(keyed, key="twice")
     job = other.enqueue(make_ticket(idempotency=again))
     assert other.enqueue(make_ticket(idempotency=again)).id == job.id
+
+
+def test_a_process_uses_the_key_that_another_one_has_replaced(bench, tmp_path):
+    """Otherwise the same request would be a conflict in one of the two."""
+    now, keyring = 0.0, FileKeyring(tmp_path / "keys")
+    first = BodyDigests(bench.database, Sealer(DataKeys(keyring)), clock=lambda: now)
+    before = first.digest_prompt(ACME, "a red ball")
+    keyring.forget(ACME)
+    other = BodyDigests(bench.database, Sealer(DataKeys(keyring)))
+    assert other.digest_prompt(ACME, "a red ball") != before
+    now += 5.0
+    assert first.digest_prompt(ACME, "a red ball") == other.digest_prompt(ACME, "a red ball")

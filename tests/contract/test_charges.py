@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.errors import BacklogGrown
+from filmgate.errors import BacklogGrown, QuotaExceeded
 from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage, new_job_id
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.claims import find_fair, peek_due, peek_fair, take_due
@@ -42,6 +42,22 @@ def test_a_job_that_never_started_or_failed_costs_nothing(queue, reader):
     failure = Failure(Reason.MODEL_UNUSABLE, "the model is broken")
     queue.fail_attempt(lease, AttemptFailure(failure, is_retryable=False))
     assert reader.usage(job.tenant_id).gpu_seconds_today == 0.0
+
+
+def test_a_job_of_yesterday_returns_nothing_to_the_quota_of_today(queue, reader, clocks):
+    yesterday = queue.enqueue(make_ticket(gpu_seconds=50))
+    clocks.pass_time(86400)
+    queue.enqueue(make_ticket(gpu_seconds=40))
+    queue.cancel(yesterday.tenant_id, yesterday.id)
+    assert reader.usage(yesterday.tenant_id).gpu_seconds_today == 40.0
+
+
+def test_a_rejected_request_changes_nothing(queue, bench):
+    queue.enqueue(make_ticket(share=Share(weight=1.0)))
+    with pytest.raises(QuotaExceeded):
+        queue.enqueue(make_ticket(share=Share(weight=9.0, max_queued=1)))
+    with bench.database.read() as connection:
+        assert connection.exec_driver_sql("SELECT weight FROM accounts").scalars().all() == [1.0]
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

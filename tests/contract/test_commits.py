@@ -52,5 +52,5 @@ def test_without_the_database_file_the_wait_lasts_its_interval(bench, signal, ca
     signal.close()
     signal._path = signal._path.with_name("gone.db")
     assert not signal.wait(0.01)
-    assert "commits of other processes cannot be seen" in caplog.text
+    assert "cannot detect commits by other processes" in caplog.text
     assert not signal._path.exists()

@@ -25,7 +25,7 @@ from tests.nvml import MIG_UUID, UUID
 BUILD = TorchBuild("2.11.0+cu128", (12, 8), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))
 H200 = GpuModel("GPU-1", "NVIDIA H200", "570.91.07", (12, 8), (9, 0))
 RTX_PRO = GpuModel("GPU-2", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "595.91.07", (13, 0), (12, 0))
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 
 def messages(gpu, build):
@@ -63,7 +63,7 @@ def test_a_current_machine_fits(gpu):
     ],
     ids=["CPU build", "old driver", "no kernels", "old branch"],
 )
-def test_a_mismatch_says_the_fix(gpu, build, message, remedy):
+def test_a_mismatch_names_the_fix(gpu, build, message, remedy):
     """Silent driver incompatibilities."""
     found = list(find_mismatches(gpu, build, find_facts(gpu)))
     assert any(message in each.message and each.remedy == remedy for each in found)

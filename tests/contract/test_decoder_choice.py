@@ -5,13 +5,13 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.decode import is_fast_decoder, open_decoder
-from filmgate.pipeline.decode.fast import passes, trial
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, unsupported_reason
-from filmgate.pipeline.decode.fast.trial import may_be_fast
-from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
+from filmgate.pipeline import decode
+from filmgate.pipeline.decode import is_fast_decoder, may_be_fast, open_decoder, unsupported_reason
+from filmgate.pipeline.decode.fast import decoder as fast_decoder
+from filmgate.pipeline.decode.fast import passes
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, forget_network
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.trials import FILE_NAME, Trial, read_trials
+from filmgate.pipeline.trials import CACHE_VARIABLE, FILE_NAME, Trial, read_trials
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import JsonFormatter
 from tests.zoo_vaes import COGVIDEOX, build_vae
@@ -20,25 +20,40 @@ from tests.zoo_vaes import COGVIDEOX, build_vae
 @pytest.fixture
 def supported(monkeypatch, tmp_path):
     """A machine whose device may use the fast decoder; results of trials go to an empty folder."""
-    monkeypatch.setattr("filmgate.pipeline.decode.unsupported_reason", lambda _: None)
-    monkeypatch.setattr("filmgate.pipeline.decode.may_be_fast", lambda _: True)
+    monkeypatch.setattr(decode, "may_be_fast", lambda *_: True)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
 
 
 @pytest.fixture
 def measured(supported, monkeypatch):
     """The fast decoder is the faster one on this machine."""
-    monkeypatch.setattr("filmgate.pipeline.decode.wins_trial", lambda *_: True)
+    monkeypatch.setattr(decode, "run_trial", lambda *_: Trial(fast_seconds=1, exact_seconds=2))
 
 
 @pytest.mark.usefixtures("measured")
-def test_the_exact_decoder_is_used_if_the_weights_do_not_fit(monkeypatch, caplog):
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+@pytest.mark.parametrize("part", ["WanNetwork", "run_trial"])
+def test_the_exact_decoder_is_used_for_a_clip_if_there_is_not_enough_memory(part, monkeypatch, caplog):
+    """For its weights, or for the timed trial. No result is kept: the next clip tries again."""
+    vae = build_vae("wan2.1")
+    with monkeypatch.context() as full:
+        full.setattr(fast_decoder if part == "WanNetwork" else decode, part, run_out)
+        assert not is_fast_decoder(open_decoder(vae))
+    assert "not using the fast decoder: not enough GPU memory" in caplog.text
+    assert is_fast_decoder(open_decoder(vae))
 
-    monkeypatch.setattr("filmgate.pipeline.decode.fast.decoder.Network", full)
-    assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
-    assert "not enough GPU memory for the fast decoder" in caplog.text
+
+@pytest.mark.usefixtures("measured")
+def test_the_exact_decoder_is_used_if_the_weights_of_an_offloaded_vae_do_not_fit_again(monkeypatch, caplog):
+    vae = build_vae("wan2.1")
+    assert is_fast_decoder(open_decoder(vae))
+    forget_network(vae)
+    monkeypatch.setattr(fast_decoder, "WanNetwork", run_out)
+    assert not is_fast_decoder(open_decoder(vae))
+    assert "not enough GPU memory for the weights" in caplog.text
+
+
+def run_out(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.mark.usefixtures("measured")
@@ -51,7 +66,7 @@ def test_the_exact_decoder_is_used_and_logged_once_if_kernels_cannot_be_built(mo
     assert not is_fast_decoder(open_decoder(vae))
     assert not is_fast_decoder(open_decoder(vae))
     (record,) = caplog.records
-    assert "the fast decoder cannot be built" in record.message
+    assert "not using the fast decoder: the self-test raised an error" in record.message
     assert str(record.cause) == "Failed to find C compiler"
     assert "C compiler" not in JsonFormatter().format(record)  # an exception's text is never logged
 
@@ -78,7 +93,7 @@ def test_a_fast_decoder_that_fails_its_self_test_is_not_used(corrupt, monkeypatc
     monkeypatch.setattr(passes, "add_taps_in_torch", lambda *args: corrupt(healthy(*args)))
     assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
     (record,) = caplog.records
-    assert "the fast decoder failed its self-test" in record.message
+    assert "not using the fast decoder: the self-test failed" in record.message
     error = record.fields["relative_error"]
     assert error is None or error > 0.1  # None instead of NaN, which is not valid JSON
 
@@ -130,7 +145,8 @@ def test_an_unsupported_cogvideox_layer_is_named():
 def test_auto_tries_the_fast_decoder_from_compute_capability_8(capability, expected, monkeypatch):
     """A100, L40S and G7e too."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert may_be_fast(build_vae("wan2.1")) is expected
+    monkeypatch.setattr(decode, "unsupported_reason", lambda _: None)
+    assert may_be_fast(build_vae("wan2.1"), torch.device("cuda")) is expected
 
 
 @pytest.mark.usefixtures("supported")
@@ -142,7 +158,7 @@ def test_auto_uses_the_decoder_that_wins_the_trial_and_keeps_the_result(fast, is
         runs.append(decoder)
         return Trial(fast_seconds=fast, exact_seconds=0.2)
 
-    monkeypatch.setattr(trial, "run_trial", run)
+    monkeypatch.setattr(decode, "run_trial", run)
     chosen = [is_fast_decoder(open_decoder(build_vae("wan2.1").to(torch.bfloat16))) for _ in range(2)]
     assert (chosen, len(runs)) == ([is_used] * 2, 1)
     other = build_vae("wan2.1")  # another dtype is another trial
@@ -154,7 +170,7 @@ def test_auto_uses_the_decoder_that_wins_the_trial_and_keeps_the_result(fast, is
 
 @pytest.mark.usefixtures("supported")
 def test_a_trial_times_both_decoders_and_a_damaged_file_is_replaced(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(trial, "LATENTS", (4, 4))
+    monkeypatch.setattr(decode, "TRIAL_SIZE", (4, 4))
     (tmp_path / FILE_NAME).write_text("{not json")
     vae = build_vae("wan2.1").to(torch.bfloat16)
     is_fast = is_fast_decoder(open_decoder(vae))

@@ -1,15 +1,17 @@
 """One suite for every VAE: the streamed frames equal those of diffusers' decode."""
 
+import os
 from contextlib import contextmanager
-from itertools import zip_longest
+from inspect import signature
+from itertools import count, zip_longest
 
 import pytest
 import torch
+from diffusers import LTXPipeline
 
 from filmgate.pipeline.decode import open_decoder
-from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
-from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.decode.ltx import LtxDecoder
+from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung, decode_frames
+from filmgate.pipeline.decode.whole import available_host_bytes
 from filmgate.pipeline.loading.loader import use_channels_last
 from tests.zoo_vaes import RECIPES, build_vae, draw_latents
 
@@ -31,9 +33,10 @@ def decoded(vae, latents, rung=WHOLE_FRAME, latents_per_chunk=1):
 
 @torch.inference_mode()
 def by_diffusers(vae, latents):
-    """[3, T, H, W] from the VAE's own decode, with the timestep that LTX 0.9.5 needs."""
+    """[3, T, H, W] from the VAE's own decode; LTX 0.9.5 needs a timestep, the default of its pipeline."""
     needs_time = getattr(vae.config, "timestep_conditioning", False)
-    timestep = (torch.tensor([LtxDecoder.DECODE_TIMESTEP]),) if needs_time else ()
+    default = signature(LTXPipeline.__call__).parameters["decode_timestep"].default
+    timestep = (torch.tensor([default]),) if needs_time else ()
     return vae.decode(latents, *timestep, return_dict=False)[0][0].clamp(-1, 1)
 
 
@@ -130,17 +133,32 @@ def test_ltx_tiles_stream_the_frames_of_a_tiled_whole_clip_decode(vae, monkeypat
     torch.testing.assert_close(decoded(vae(name), latents, Rung("tiles", 128)), expected, rtol=0, atol=1e-5)
 
 
-def test_ltx_adds_one_plane_of_noise_per_layer_to_all_frames():
+@pytest.fixture
+def noisy_ltx():
+    """An LTX-Video VAE whose layers add noise."""
     vae = build_vae("ltx", decoder_inject_noise=(True,) * 5)
     for name, scale in vae.named_parameters():
         if "per_channel_scale" in name:
             torch.nn.init.constant_(scale, 0.3)
-    latents = vae_latents(vae, "ltx", 6)
-    frames = []
-    for decode in (decoded, by_diffusers):
-        torch.manual_seed(5)
-        frames.append(decode(vae, latents))
-    torch.testing.assert_close(*frames, rtol=0, atol=1e-5)
+    return vae
+
+
+def test_ltx_adds_one_plane_of_noise_per_layer_to_all_frames(noisy_ltx, monkeypatch):
+    latents = vae_latents(noisy_ltx, "ltx", 6)
+    found, draw, layers = decoded(noisy_ltx, latents), torch.randn, count()
+
+    def draw_seeded(size, **others):
+        return draw(size, **others | {"generator": torch.Generator().manual_seed(next(layers))})
+
+    monkeypatch.setattr(torch, "randn", draw_seeded)
+    torch.testing.assert_close(found, by_diffusers(noisy_ltx, latents), rtol=0, atol=1e-5)
+    assert next(layers) > 2
+
+
+def test_ltx_adds_the_same_noise_to_every_clip_and_leaves_the_random_numbers_of_others_alone(noisy_ltx):
+    latents, before = vae_latents(noisy_ltx, "ltx", 3), torch.get_rng_state()
+    assert torch.equal(decoded(noisy_ltx, latents), decoded(noisy_ltx, latents))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", LTX)
@@ -180,10 +198,10 @@ def test_svd_chunks_equal_decode_of_each_chunk(vae, batch):
     assert torch.equal(frames, expected.transpose(0, 1).clamp(-1, 1))
 
 
-def test_the_svd_ladder_starts_with_the_largest_batch(vae):
+def test_the_svd_ladder_starts_with_the_whole_clip(vae):
     decoder = open_decoder(vae("svd"))
     assert [r.batch_frames for r in decoder.rungs(vae_latents(vae("svd"), "svd", 5))] == [5, 4, 2, 1]
-    assert [r.batch_frames for r in decoder.rungs(torch.zeros(1, 4, 25, 2, 2))] == [14, 8, 4, 2, 1]
+    assert [r.batch_frames for r in decoder.rungs(torch.zeros(1, 4, 25, 2, 2))] == [25, 14, 8, 4, 2, 1]
 
 
 @pytest.mark.parametrize("name", WHOLE_CLIP)
@@ -200,15 +218,31 @@ def test_whole_clip_vaes_tile_as_diffusers_does(vae, name, tile, size):
     assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
 
 
-def test_hunyuanvideo_15_tiles_when_memory_is_short_and_cosmos_never(vae, monkeypatch):
+def test_hunyuanvideo_15_on_a_small_host_steps_down_to_tiles_and_says_so(vae, monkeypatch, caplog):
+    """On a CPU nothing reports that memory ran out: the masks of the attention must fit from the start."""
+    latents, taken = vae_latents(vae("hunyuanvideo1.5"), "hunyuanvideo1.5", 1, size=(17, 2)), []
+    masks = 4 * 34**2
+    for available, expected in ((masks, ["whole frame"]), (masks - 1, ["whole frame", "256 px tiles"])):
+        monkeypatch.setattr("filmgate.pipeline.decode.whole.available_host_bytes", lambda n=available: n)
+        taken.clear()
+        for _ in decode_frames(open_decoder(vae("hunyuanvideo1.5")), latents, taken.append):
+            pass
+        assert [rung.name for rung in taken] == expected
+    assert "memory ran out on this rung" in caplog.text
+
+
+def test_the_memory_of_the_host_is_known_on_linux_and_macos(monkeypatch):
+    assert available_host_bytes() > 0
+    monkeypatch.setattr(os, "sysconf_names", {"SC_PHYS_PAGES": 1})
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert available_host_bytes() == 40960
+
+
+def test_hunyuanvideo_15_tiles_when_memory_is_short_and_cosmos_never(vae):
     hunyuan, cosmos = (open_decoder(vae(name)) for name in ("hunyuanvideo1.5", "cosmos"))
     latents = torch.zeros(1, 4, 2, 45, 80)
     assert [r.tile_pixels for r in hunyuan.rungs(latents)] == [None, 256, 128]
     assert list(cosmos.rungs(torch.zeros(1, 4, 2, 90, 160))) == [WHOLE_FRAME]
-    # On a CPU nothing reports that memory ran out: the masks of the attention must fit from the start.
-    monkeypatch.setattr("filmgate.pipeline.decode.whole.available_host_bytes", lambda: 4 * 7200**2 - 1)
-    assert [r.tile_pixels for r in hunyuan.rungs(latents)] == [256, 128]
-    assert [r.tile_pixels for r in hunyuan.rungs(latents.to("meta"))] == [None, 256, 128]
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -27,7 +27,7 @@ def store(rig):
 
 @pytest.fixture
 def outputs():
-    task = RenderTask(JOB, replace(SPEC, model="pattern"))
+    task = RenderTask(replace(SPEC, model="pattern"))
     with closing(PatternRunner(chunk_bytes=CHUNK_BYTES).render(task)) as outputs:
         yield outputs
 

@@ -78,7 +78,7 @@ def test_the_forecast_knows_which_tenant_goes_first(bench, queue, reader):
     assert slots[crowd[1].id].position == 1
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.sampled_from("ABabLCFGXMHt"), max_size=40))
 def test_the_counters_agree_with_the_rows_after_any_history(bench, script):
     """A and B enqueue, a and b cancel, L leases, C completes, F fails, G drains, X loses the worker, M moves

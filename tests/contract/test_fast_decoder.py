@@ -1,7 +1,10 @@
 """The fast decoder without a GPU: its frames match the VAE's, and the exact decoder takes over on NaN."""
 
 import copy
+import itertools
 import threading
+import weakref
+from contextlib import nullcontext
 from dataclasses import asdict
 
 import numpy as np
@@ -9,22 +12,24 @@ import pytest
 import torch
 from diffusers import AutoencoderKLCogVideoX
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
+from triton.runtime.errors import OutOfResources
 
 from filmgate.errors import DecodeError
-from filmgate.pipeline import clip_writer
-from filmgate.pipeline.clip_writer import ClipWriter, make_ready, stream_frames
-from filmgate.pipeline.decode.base import Rung
+from filmgate.pipeline.clip_writer import ClipWriter, FrameSource, make_ready, stream_frames
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode import open_fast
+from filmgate.pipeline.decode.base import Rung, decode_frames
 from filmgate.pipeline.decode.fast import group_passes, passes
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, open_fast
+from filmgate.pipeline.decode.fast.decoder import FastDecoder
 from filmgate.pipeline.decode.fast.group_kernels import (
     normalise_on_gpu,
     scale_and_shift_on_gpu,
     to_frames_and_sums_on_gpu,
 )
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
-from filmgate.pipeline.decode.fast.layers import MAX_QUERIES, Upsample, attend
 from filmgate.pipeline.decode.fast.passes import ConvOutput, InputLayout, OutputLayout, input_shapes
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.fast.two_streams import TwoStreamNetwork
+from filmgate.pipeline.decode.fast.wan import MAX_QUERIES, Upsample, attend
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24
 from filmgate.pipeline.transfer.loops import HostChunk
@@ -112,6 +117,65 @@ def test_two_clips_at_once_equal_each_decoded_alone(name):
         assert torch.equal(torch.cat([pair[n] for pair in pairs], dim=1), expected)
 
 
+class FakeStream:
+    """Lists what a CUDA stream would wait for, and the events recorded on it."""
+
+    def __init__(self, name, log):
+        self.name, self._log, self.device = name, log, None
+
+    def record_event(self):
+        event = f"{self.name} {len(self._log)}"
+        self._log.append(("record", self.name, event))
+        return event
+
+    def wait_event(self, event):
+        self._log.append(("wait", self.name, event))
+
+    def wait_stream(self, other):
+        self._log.append(("join", self.name, other.name))
+
+
+def test_the_lower_stream_frees_what_the_upper_half_reads_after_it_waits_for_it(monkeypatch):
+    """Then the memory is free in the order of the lower stream, where the next tenant's job overwrites it."""
+    log, made = [], []
+
+    class Halves:
+        def lower(self, chunk, _caches):
+            log.append(("lower", [ref() is not None for ref in made]))
+            tensor = torch.zeros(1)
+            made.append(weakref.ref(tensor))
+            return ConvOutput(OutputLayout.FRAMES, (tensor,))
+
+        def upper(self, output, _caches):
+            output.maps = ()  # as `combine` does
+            log.append(("upper", [ref() is not None for ref in made]))
+            return torch.zeros(1)
+
+    network = TwoStreamNetwork(Halves(), torch.device("cpu"))
+    network._lower_stream = FakeStream("lower", log)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: FakeStream("upper", log))
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    for _ in network.decode(torch.zeros(4, 1)):
+        pass
+    alive = [entry for entry in log if entry[0] in ("lower", "upper")]
+    assert alive == [
+        ("lower", []),
+        ("upper", [True]),
+        ("lower", [True]),
+        ("upper", [False, True]),
+        ("lower", [False, True]),
+        ("upper", [False, False, True]),
+        ("lower", [False, False, True]),
+        ("upper", [False, False, False, True]),
+    ]
+    for n in range(3):  # before the tensor of chunk n is freed, the lower stream waits for its upper half
+        read, freed = (log.index(("upper", [False] * each + [True])) for each in (n, n + 1))
+        done = next(event for kind, stream, event in log[read + 1 :] if (kind, stream) == ("record", "upper"))
+        assert ("wait", "lower", done) in log[read:freed]
+    assert log[-2:] == [("join", "lower", "upper"), ("join", "upper", "lower")]
+    assert made[-1]() is None
+
+
 @pytest.fixture
 def fast_on_cpu(monkeypatch):
     """`auto` uses the fast decoder, as on a GPU."""
@@ -147,19 +211,40 @@ def test_the_decoder_may_finish_before_the_first_chunk_is_checked(monkeypatch, t
         is_last.wait(60)
         return wait(chunk)
 
-    def watched(chunks, *rest):
-        yield from real(chunks, *rest)
+    def watched(*given):
+        yield from real(*given)
         is_last.set()
 
-    is_last, real = threading.Event(), clip_writer._watched
+    is_last, real = threading.Event(), FrameSource._chunks
     monkeypatch.setattr(HostChunk, "wait", late)
-    monkeypatch.setattr(clip_writer, "_watched", watched)
+    monkeypatch.setattr(FrameSource, "_chunks", watched)
     vae = build_vae("wan2.1").to(torch.bfloat16)
     return_nan(monkeypatch, at=1)
     report = ClipWriter(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert min(asdict(report.phases).values()) >= 0
     assert sum(asdict(report.phases).values()) == pytest.approx(report.seconds)
+
+
+@pytest.mark.usefixtures("fast_on_cpu")
+def test_the_exact_decoder_waits_for_the_device_which_another_clip_may_use_meanwhile(monkeypatch, tmp_path):
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    latents, calls = draw_latents("wan2.1", vae, 3), []
+    writer, chunks = ClipWriter(vae, EncodeOptions()), FastDecoder.chunks
+    return_nan(monkeypatch, at=1)
+
+    def enter():
+        """The next clip has the device, and the buffers of the same writer, until it is written."""
+        calls.append("enter")
+        monkeypatch.setattr(FastDecoder, "chunks", chunks)
+        other = threading.Thread(target=writer.write, args=(latents, tmp_path / "next.mp4"))
+        other.start()
+        other.join(60)
+        assert (tmp_path / "next.mp4").exists()
+
+    control = Control(enter_device=enter, leave_device=lambda: calls.append("leave"))
+    assert writer.write(latents, tmp_path / "clip.mp4", control=control).rung == "whole frame"
+    assert calls[-2:] == ["enter", "leave"]
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
@@ -174,6 +259,24 @@ def test_frames_before_the_first_non_finite_one_are_kept(monkeypatch):
     monkeypatch.undo()
     exact = np.concatenate(list(stream_frames(vae, latents)))  # a CPU uses the exact decoder
     assert np.array_equal(found[5:], exact[5:])
+
+
+@pytest.mark.usefixtures("fast_on_cpu")
+def test_the_exact_decoder_continues_where_a_kernel_cannot_run(monkeypatch, caplog):
+    """Kernels are compiled for some sizes only when a clip needs them."""
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    latents, chunks = draw_latents("wan2.1", vae, 4), FastDecoder.chunks
+    expected = np.concatenate(list(stream_frames(vae, latents)))
+
+    def broken(self, latents, rung):
+        yield from itertools.islice(chunks(self, latents, rung), 2)
+        raise OutOfResources(300_000, 232_448, "shared memory")
+
+    monkeypatch.setattr(FastDecoder, "chunks", broken)
+    found = np.concatenate(list(stream_frames(vae, latents)))
+    assert "could not run a kernel" in caplog.text
+    assert len(found) == len(expected) == 13
+    assert np.abs(found.astype(int) - expected).mean() < 5
 
 
 def return_nan(monkeypatch, at):

@@ -1,19 +1,24 @@
 """The forecast agrees with what the queue really does, on every database."""
 
 import heapq
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Clip, Progress, Route, Share, Stage, TenantId, WorkerId
+from filmgate.jobs import Clip, ManagedPolicy, Progress, Route, Share, Stage, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult
-from filmgate.scheduling.forecast import LiveForecast, forecast, to_arrival
+from filmgate.scheduling.forecast import LiveForecast, to_arrival
+from filmgate.scheduling.router import Router
+from filmgate.scheduling.routes import ProviderHealth, Quote
+from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
+from filmgate.settings import RoutingSettings
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
 from tests.conftest import FUZZ
@@ -21,22 +26,20 @@ from tests.tickets import make_offer, make_ticket
 
 CLIP = Clip("clip-1.mp4", 1000, "ab" * 32)
 NUMBERS = count()
+MANAGED = WorkerStatus(WorkerId("managed"), Route.MANAGED, ("wan", "flipbook"), capacity=20)
 
 TENANTS = st.lists(
     st.builds(Share, weight=st.sampled_from([0.5, 1.0, 3.0]), max_running=st.sampled_from([None, 1, 2])),
     min_size=1,
     max_size=4,
 )
-JOBS = st.lists(
-    st.tuples(
-        st.integers(0, 3),  # tenant
-        st.integers(1, 60),  # GPU-seconds
-        st.sampled_from(["wan", "flipbook"]),
-        st.sampled_from([30.0, 90.0, 600.0]),  # SLO
-    ),
-    min_size=1,
-    max_size=25,
+JOB = st.tuples(
+    st.integers(0, 3),  # tenant
+    st.integers(1, 60),  # GPU-seconds
+    st.sampled_from(["wan", "flipbook"]),
+    st.sampled_from([30.0, 90.0, 600.0]),  # SLO
 )
+JOBS = st.lists(JOB, min_size=1, max_size=25)
 MODELS = st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")])
 # The numbers of the tenants that the worker serves alone; most workers are shared.
 OWN = st.sampled_from([(), (), (), (0,), (1,), (0, 2)])
@@ -63,6 +66,22 @@ class Site:
         offer = self.offer(number)
         return WorkerStatus(offer.worker_id, Route.GPU, offer.models, tenants=offer.tenants)
 
+    def add_tenants(self, bench, **fields):
+        for number in range(4):
+            is_dedicated = number in self.dedicated
+            tenant = Tenant(self.tenant(number), is_dedicated=is_dedicated, **fields)
+            TenantRegistry(bench.database).add(tenant)
+
+    def announce(self, bench):
+        for number in range(len(self.workers)):
+            WorkerRegistry(bench.database).heartbeat(self.status(number))
+
+    def lane(self, job):
+        """Jobs of a lane wait for the same workers."""
+        number = int(job.tenant_id.rpartition("-")[2])
+        is_apart = number in self.dedicated.union(*(own for _, own in self.workers))
+        return job.spec.model, number if is_apart else None
+
     def serves(self, worker, tenant, model):
         """The rule for dedicated tenants, written again."""
         models, own = self.workers[worker]
@@ -75,7 +94,7 @@ class Simulation:
     def __init__(self, bench, site):
         self.bench, self.site = bench, site
         self.leases = {}
-        self.starts = {}
+        self.starts, self.ends, self.lanes = {}, {}, {}
         self.clock_start = bench.clocks.steady
 
     @property
@@ -103,6 +122,8 @@ class Simulation:
         tenant = int(lease.job.tenant_id.rpartition("-")[2])
         assert self.site.serves(number, tenant, lease.job.spec.model)
         self.starts[lease.job.id] = self.now
+        self.lanes[lease.job.id] = self.site.lane(lease.job)
+        self.bench.queue.heartbeat(lease, Progress(Stage.DENOISE, 0, 100, 0.0))
         ends_at = self.now + lease.job.predicted.gpu_seconds
         self.leases[number] = (ends_at, lease)
         return ends_at
@@ -111,37 +132,86 @@ class Simulation:
         for number, (ends_at, lease) in list(self.leases.items()):
             if ends_at <= self.now:
                 del self.leases[number]
+                self.ends[lease.job.id] = self.now
                 self.bench.queue.complete(lease, AttemptResult(CLIP, lease.job.predicted))
 
     def advance_to(self, at):
         while self.now < at:
             self.bench.clocks.pass_time(min(20.0, at - self.now))
-            for _, lease in self.leases.values():
-                self.bench.queue.heartbeat(lease)
+            for ends_at, lease in self.leases.values():
+                done = 1 - (ends_at - self.now) / lease.job.predicted.gpu_seconds
+                self.bench.queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 100, done))
+
+    def positions(self, job_ids):
+        """The place of each of these jobs in its lane, in the order of the leases."""
+        seen = Counter()
+        found = {}
+        for job_id in job_ids:
+            seen[self.lanes[job_id]] += 1
+            found[job_id] = seen[self.lanes[job_id]]
+        return found
 
 
-@settings(max_examples=15 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15 * FUZZ, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(TENANTS, DEDICATED, JOBS, WORKERS, st.integers(0, 4), st.integers(0, 20))
-def test_every_job_starts_when_the_forecast_says(bench, shares, dedicated, jobs, workers, running, passed):
-    """Shared workers never lease a dedicated tenant's job; workers with tenants lease only theirs."""
+@example(  # the first tenant has had its turn, and waits for the second one's
+    [Share(), Share()],
+    set(),
+    [(0, 5, "wan", 30.0), (1, 10, "wan", 30.0), (1, 10, "wan", 30.0), (0, 5, "wan", 30.0)],
+    [(("wan",), ())],
+    1,
+    5,
+)
+@example(  # three jobs of the second tenant for each one of the first
+    [Share(weight=1.0), Share(weight=3.0)],
+    set(),
+    [(tenant, 10, "wan", 600.0) for _ in range(6) for tenant in (0, 1)],
+    [(("wan",), ())],
+    0,
+    0,
+)
+@example(  # the second tenant may run one job at a time, on two workers
+    [Share(), Share(weight=3.0, max_running=1)],
+    set(),
+    [(tenant, 10, "wan", 600.0) for _ in range(4) for tenant in (0, 1)],
+    [(("wan",), ()), (("wan",), ())],
+    0,
+    0,
+)
+def test_jobs_start_and_end_as_forecast(bench, shares, dedicated, jobs, workers, leased, passed):
+    """Position, ETA and the slot of an arrival, which admission and routing read, against what happens.
+
+    Shared workers never lease a dedicated tenant's job; workers with tenants lease only theirs.
+    """
     site = Site(f"t{next(NUMBERS)}", dedicated, workers)
     with emptied(bench, site):
-        for number in dedicated:
-            TenantRegistry(bench.database).add(Tenant(site.tenant(number), is_dedicated=True))
-        enqueue(bench, shares, site, jobs)
+        site.add_tenants(bench)
+        accepted = enqueue(bench, shares, site, jobs[:-1])
         real = Simulation(bench, site)
-        busy = {number: end for number in range(min(running, len(workers))) if (end := real.lease(number))}
-        real.advance_to(min([passed, *busy.values()]))
-        for number in range(len(workers)):
-            WorkerRegistry(bench.database).heartbeat(site.status(number))
-        started = set(real.starts)
+        busy = {number: end for number in range(min(leased, len(workers))) if (end := real.lease(number))}
+        real.advance_to(passed)
+        real.complete_due()
+        busy = {number: end for number, end in busy.items() if end > real.now}
+        site.announce(bench)
+        began, earlier, real.ends = real.now, set(real.starts), {}
 
-        began, slots = real.now, forecast(bench.reader.snapshot()).slots
+        live = open_live(bench)
+        before = live.get()
+        (arrived,) = enqueue(bench, shares, site, jobs[-1:])
+        slots = live.refresh().slots
+        found = [bench.reader.find(job.tenant_id, job.id) for job in [*accepted, arrived]]
+        etas = {job.id: live.eta_seconds(job, bench.clocks.wall) for job in found}
         real.run(dict.fromkeys(range(len(workers)), began) | busy)
 
-        expected = {job_id: began + slot.starts_in for job_id, slot in slots.items() if slot.starts_in < inf}
-        actual = {job_id: at for job_id, at in real.starts.items() if job_id not in started}
-        assert actual == pytest.approx(expected)
+        starts = {job_id: at - began for job_id, at in real.starts.items() if job_id not in earlier}
+        served = {job_id: slot for job_id, slot in slots.items() if slot.starts_in < inf}
+        assert starts == pytest.approx({job_id: slot.starts_in for job_id, slot in served.items()})
+        assert real.positions(starts) == {job_id: slot.position for job_id, slot in served.items()}
+        ends = {job_id: at - began for job_id, at in real.ends.items()}
+        assert ends == pytest.approx({job_id: eta for job_id, eta in etas.items() if eta is not None})
+        assert before.arrive(to_arrival(arrived)) == slots[arrived.id]
         unserved = [slot for slot in slots.values() if slot.starts_in == inf]
         assert len(unserved) == sum(
             not any(site.serves(worker, tenant % len(shares), model) for worker in range(len(workers)))
@@ -149,13 +219,65 @@ def test_every_job_starts_when_the_forecast_says(bench, shares, dedicated, jobs,
         )
 
 
-def enqueue(bench, shares, site, jobs):
-    for tenant, seconds, model, slo in jobs:
-        number = tenant % len(shares)
-        ticket = make_ticket(
-            site.tenant(number), gpu_seconds=seconds, share=shares[number], model=model, slo_seconds=slo
+class FastProvider:
+    """A provider that renders any number of jobs in a second."""
+
+    health = ProviderHealth()
+
+    def refresh(self):
+        pass
+
+    def quote(self, spec, policy, jobs_ahead):
+        return Quote("elsewhere", seconds=1.0, usd=0.1, model=spec.model)
+
+
+@settings(
+    max_examples=10 * FUZZ, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(TENANTS, DEDICATED, st.lists(JOB, min_size=15, max_size=25), WORKERS, st.integers(0, 4))
+def test_jobs_that_the_spill_leaves_on_our_gpus_are_done_in_time(
+    bench, shares, dedicated, jobs, workers, leased
+):
+    site = Site(f"t{next(NUMBERS)}", dedicated, workers)
+    with emptied(bench, site):
+        site.add_tenants(bench, managed=ManagedPolicy(is_allowed=True))
+        accepted = enqueue(bench, shares, site, jobs)
+        real = Simulation(bench, site)
+        busy = {number: end for number in range(min(leased, len(workers))) if (end := real.lease(number))}
+        earlier = set(real.starts)
+        site.announce(bench)
+        WorkerRegistry(bench.database).heartbeat(MANAGED)
+        router, tenants = (
+            Router(FastProvider(), RoutingSettings(safety_factor=1.0)),
+            TenantRegistry(bench.database),
         )
-        bench.queue.enqueue(ticket)
+        Spiller(router, bench.queue, bench.reader, open_live(bench), tenants).run()
+        real.run(dict.fromkeys(range(len(workers)), real.now) | busy)
+
+        found = [bench.reader.find(job.tenant_id, job.id) for job in accepted if job.id not in earlier]
+        assert all(job.finished_at <= job.deadline_at for job in found if job.route is Route.GPU)
+        assert all(job.finished_at is None for job in found if job.route is Route.MANAGED)
+
+
+def open_live(bench):
+    """The forecast of a process that has run long enough to know its workers."""
+    times = iter([0.0])
+    return LiveForecast(bench.reader, clock=lambda: next(times, 1e6))
+
+
+def enqueue(bench, shares, site, jobs):
+    return [
+        bench.queue.enqueue(
+            make_ticket(
+                site.tenant(tenant % len(shares)),
+                gpu_seconds=seconds,
+                share=shares[tenant % len(shares)],
+                model=model,
+                slo_seconds=slo,
+            )
+        )
+        for tenant, seconds, model, slo in jobs
+    ]
 
 
 @contextmanager
@@ -170,8 +292,8 @@ def emptied(bench, site):
         tenants = tuple(map(site.tenant, range(4)))
         while bench.queue.lease(make_offer(models=("wan", "flipbook"), tenants=tenants)) is not None:
             pass
-        for number in range(len(site.workers)):
-            WorkerRegistry(bench.database).leave(WorkerId(f"worker-{number}"))
+        for name in (MANAGED.worker_id, *(f"worker-{number}" for number in range(len(site.workers)))):
+            WorkerRegistry(bench.database).leave(WorkerId(name))
 
 
 def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(bench):
@@ -202,3 +324,21 @@ def test_a_job_whose_worker_is_gone_waits_again_when_its_lease_has_ended(bench):
     again = bench.queue.lease(make_offer())
     live.refresh()
     assert live.slot(again.job) is None
+
+
+def test_a_worker_that_has_leased_ahead_is_free_after_all_of_its_jobs(bench):
+    """A GPU worker decodes one job and has leased the next: that one starts when the first is decoded."""
+    WorkerRegistry(bench.database).heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",)))
+    for _ in range(3):
+        bench.queue.enqueue(make_ticket("acme", gpu_seconds=10))
+    decoding, prepared = bench.queue.lease(make_offer()), bench.queue.lease(make_offer())
+    bench.queue.heartbeat(decoding, Progress(Stage.DENOISE, 0, 2, 0.0))
+    bench.clocks.pass_time(6)
+    for lease, progress in ((decoding, Progress(Stage.DECODE, 1, 2, 0.6)), (prepared, None)):
+        bench.queue.heartbeat(lease, progress)
+    WorkerRegistry(bench.database).heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",)))
+    live = open_live(bench)
+    found = [bench.reader.find(lease.job.tenant_id, lease.job.id) for lease in (decoding, prepared)]
+    assert [live.eta_seconds(job, bench.clocks.wall) for job in found] == pytest.approx([4.0, 14.0])
+    (slot,) = live.get().slots.values()
+    assert slot.starts_in == pytest.approx(14.0)

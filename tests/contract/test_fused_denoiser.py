@@ -1,55 +1,21 @@
-"""The fused denoiser: equal to diffusers' own passes, proven at the first clip, and given up when it fails.
+"""The fused denoiser: its passes equal those of diffusers, and share what they can.
 
 Its kernels run in Triton's interpreter (see tests/conftest.py).
 """
 
-from dataclasses import replace
-
 import diffusers
 import pytest
 import torch
-from diffusers import FirstBlockCacheConfig
 
-from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.attention import torch_attention
-from filmgate.pipeline.denoise.fused import choice, cogvideox, ltx
-from filmgate.pipeline.denoise.fused.choice import FusedDenoiser, is_exact, is_supported
+from filmgate.pipeline.denoise.fused import cogvideox, ltx
 from filmgate.pipeline.denoise.fused.cogvideox import FusedCogVideoX
 from filmgate.pipeline.denoise.fused.ltx import FusedLtx
-from filmgate.pipeline.denoise.fused.network import Remembered
+from filmgate.pipeline.denoise.fused.network import Memoized
 from filmgate.pipeline.denoise.fused.wan import FusedWan, can_fuse
-from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
-from filmgate.pipeline.loading.memory import Offload, Placement
-from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt
-from filmgate.pipeline.trials import Trial
-from filmgate.settings import PipelineSettings
-from tests.clip_requests import make_clip_request
 from tests.zoo import build_pipeline
 
-AUTO = PipelineSettings(device="cuda")
 SHAPE = (1, 4, 4)
-
-
-@pytest.fixture
-def on_a_gpu(model, monkeypatch):
-    """A model whose placement names a GPU that supports the kernels; nothing runs there."""
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(choice, "find_missing_tool", lambda: None)
-
-    def place(name="wan2.1", dtype=torch.bfloat16, offload=Offload.NONE, device="cuda"):
-        return replace(model(name), placement=Placement(torch.device(device), dtype, offload))
-
-    return place
-
-
-@pytest.fixture
-def small_trials(monkeypatch, tmp_path):
-    """Short passes, because the interpreter is slow; results of trials go to an empty folder."""
-    monkeypatch.setattr(choice, "TEST_LATENTS", SHAPE)
-    monkeypatch.setattr(choice, "TRIAL_LATENTS", SHAPE)
-    monkeypatch.setattr(choice, "_run_trial", lambda *_: Trial(fast_seconds=1, exact_seconds=2))
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
 
 
 def _ltx():
@@ -121,7 +87,7 @@ def run_fused(fused, inputs):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_fused_pass_equals_the_pass_of_diffusers(name):
     fused, examples = open_network(name)
-    for inputs in examples:  # one moment for the clip, then, where the model has that, one for each token
+    for inputs in examples:  # one timestep for the clip, then, if the model has that, one for each token
         with torch.inference_mode():
             expected = fused.run(inputs)
             fused.switch_on()
@@ -130,6 +96,20 @@ def test_a_fused_pass_equals_the_pass_of_diffusers(name):
             assert torch.equal(fused.run(inputs), expected)
         for one in found:
             torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["wan2.1", "ltx", "cogvideox-2b"])
+def test_a_clip_with_an_adapter_after_one_without_has_the_weights_of_the_adapter(name):
+    """Adapters are added to the weights in place, so nothing computed from weights outlives a clip."""
+    fused, (inputs, *_) = open_network(name)
+    without = run_fused(fused, inputs)
+    with torch.no_grad():
+        for layer in (one for one in fused._network.modules() if isinstance(one, torch.nn.Linear)):
+            layer.weight.add_(torch.randn(layer.weight.shape), alpha=0.05)
+        expected = fused.run(inputs)
+    found = run_fused(fused, inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert (found - without).norm() > 0.01 * without.norm()
 
 
 @pytest.mark.parametrize("name", ["ltx", "cogvideox-1.5-image"])
@@ -167,8 +147,13 @@ def test_prompts_of_a_guided_step_are_masked_apart():
 
 def test_both_passes_of_a_guided_step_share_what_does_not_depend_on_the_prompt():
     network = build_pipeline("wan2.1").transformer.eval()
-    fused = FusedWan(network, torch_attention)
-    counts = dict.fromkeys(("time", "patches", "text", "keys"), 0)
+    counts = dict.fromkeys(("time", "start", "text", "keys", "attention"), 0)
+
+    def attend(*given):
+        counts["attention"] += 1
+        return torch_attention(*given)
+
+    fused = FusedWan(network, attend)
 
     def count(name, compute):
         def counted(*arguments):
@@ -179,7 +164,7 @@ def test_both_passes_of_a_guided_step_share_what_does_not_depend_on_the_prompt()
 
     kept = {
         "time": fused._time,
-        "patches": fused._patches,
+        "start": fused._start,
         "text": fused._text,
         "keys": fused._blocks[0].text,
     }
@@ -193,12 +178,13 @@ def test_both_passes_of_a_guided_step_share_what_does_not_depend_on_the_prompt()
             step = inputs | {name: inputs[name].clone() for name in ("hidden_states", "timestep")}
             for prompt in prompts:
                 fused.run(step | {"encoder_hidden_states": prompt})
-    assert counts == {"time": 3, "patches": 3, "text": 2, "keys": 2}
+    # In a step of two passes, the first of two blocks attends to the clip once.
+    assert counts == {"time": 3, "start": 3, "text": 2, "keys": 2, "attention": 3 * (1 + 2)}
 
 
 def test_remembered_results_belong_to_the_same_objects_and_end_with_the_clip():
     calls = []
-    kept = Remembered(lambda one: calls.append(one) or len(calls), count=2)
+    kept = Memoized(lambda one: calls.append(one) or len(calls), count=2)
     first, second, third = (torch.zeros(1) for _ in range(3))  # equal, but not the same
     assert [kept(first), kept(second), kept(first), kept(third), kept(first)] == [1, 2, 1, 3, 4]
     assert [kept(600), kept(int("600"))] == [5, 5]
@@ -206,27 +192,18 @@ def test_remembered_results_belong_to_the_same_objects_and_end_with_the_clip():
     assert kept(third) == 6
 
 
+def test_a_large_result_is_kept_for_the_second_pass_of_a_step_only():
+    calls = []
+    kept = Memoized(lambda one: calls.append(one) or len(calls), is_for_pair=True)
+    latents = torch.zeros(1)
+    assert [kept(latents), kept(latents), kept(latents)] == [1, 1, 2]
+
+
 def test_what_was_kept_of_a_clip_is_overwritten_when_it_ends():
-    kept = Remembered(lambda text: [(text + 1, text + 2)])
+    kept = Memoized(lambda text: [(text + 1, text + 2)])
     ((key, value),) = kept(torch.zeros(3))
     kept.clear()
     assert not torch.cat([key, value]).any()
-
-
-def test_only_supported_models_and_settings_try_the_kernels(on_a_gpu):
-    assert is_supported(on_a_gpu(), AUTO)
-    for name in ("wan2.2-two-experts", "ltx", "cogvideox"):
-        assert is_supported(on_a_gpu(name, torch.float16), AUTO)
-    for fields in ({"kernels": "off"}, {"compile": "on"}):
-        assert not is_supported(on_a_gpu(), AUTO.model_copy(update=fields))
-    for place in ({"offload": Offload.MODEL}, {"dtype": torch.float32}, {"device": "cpu"}, {"name": "svd"}):
-        assert not is_supported(on_a_gpu(**place), AUTO)
-
-
-def test_an_older_gpu_does_not_try_the_kernels(on_a_gpu, monkeypatch):
-    model = on_a_gpu()
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert not is_supported(model, AUTO)
 
 
 def test_a_configuration_without_norms_and_weights_of_another_kind_are_not_fused():
@@ -242,60 +219,3 @@ def test_a_configuration_without_norms_and_weights_of_another_kind_are_not_fused
     assert cogvideox.can_fuse(network)
     network.register_to_config(attention_head_dim=24)
     assert not cogvideox.can_fuse(network)
-
-
-@pytest.mark.usefixtures("small_trials")
-def test_clips_run_fused_once_that_is_proven(model, on_a_gpu, monkeypatch):
-    """One clip through the renderer, fused and not, on the same weights."""
-    prompt, loaded = Prompt("a red ball"), model("wan2.1")
-    request = make_clip_request(loaded, size="16x16", frames=1, steps=2, seed=1)
-    renderer = Renderer(loaded, PipelineSettings(device="cpu"))
-    expected = renderer.denoise(prompt, request, Control()).latents
-    assert not renderer._fused.is_on
-    renderer._fused._networks = None  # as on a GPU
-    monkeypatch.setattr("filmgate.pipeline.trials.machine_key", lambda _: "a GPU")
-    found = renderer.denoise(prompt, request, Control()).latents
-    assert renderer._fused.is_on
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    assert "forward" not in vars(loaded.pipe.transformer)  # a change of settings finds it as it was
-
-
-def test_a_step_cache_keeps_the_passes_that_it_has_replaced(model):
-    denoiser = FusedDenoiser(model("wan2.1"), PipelineSettings(device="cpu"))
-    network = build_pipeline("wan2.1").transformer
-    denoiser._networks = [FusedWan(network, torch_attention)]
-    network.enable_cache(FirstBlockCacheConfig(threshold=0.1))
-    assert denoiser.run(lambda: "fused", otherwise=lambda: "cached") == "cached"
-    network.disable_cache()
-    assert denoiser.run(lambda: "fused", otherwise=lambda: "cached") == "fused"
-
-
-@pytest.mark.usefixtures("small_trials")
-def test_a_wrong_kernel_is_found_before_the_first_clip(model, caplog):
-    fused = FusedWan(build_pipeline("wan2.1").transformer.eval(), lambda query, _key, _value: query)
-    assert not is_exact([fused])
-    assert "failed their self-test" in caplog.text
-
-
-@pytest.mark.usefixtures("small_trials")
-@pytest.mark.parametrize(("fast", "is_used"), [(1, True), (3, False)])
-def test_fused_blocks_are_used_where_they_win_the_trial(model, monkeypatch, fast, is_used):
-    trials = []
-    monkeypatch.setattr(choice, "_run_trial", lambda *_: trials.append(1) or Trial(fast, 2))
-    for _ in range(2):  # the second process reads the result of the first
-        assert bool(choice._open_proven(model("wan2.1"))) is is_used
-    assert len(trials) == 1
-
-
-def test_a_failure_in_a_clip_ends_the_use_of_the_kernels(model, caplog):
-    denoiser = FusedDenoiser(model("wan2.1"), PipelineSettings(device="cpu"))
-    network = FusedWan(build_pipeline("wan2.1").transformer, torch_attention)
-    denoiser._networks = [network]
-
-    def fails():
-        raise RuntimeError("no space left on device")
-
-    assert denoiser.run(fails, otherwise=lambda: "eager") == "eager"
-    assert not denoiser.is_on
-    assert "the fused kernels failed" in caplog.text
-    assert "forward" not in vars(network._network)

@@ -16,11 +16,13 @@ from filmgate.jobs import (
     Routing,
     StageSeconds,
 )
-from filmgate.providers.invocations import RecordState, SqlInvocations
+from filmgate.providers.invocations import _ORPHANS, RecordState, SqlInvocations
 from filmgate.scheduling.base import AttemptFailure, AttemptResult
 from tests.tickets import make_offer, make_ticket
 
-WHY = Routing(RouteReason.DEADLINE, provider="http", offer="wan", changes=("size 1x1 -> 2x2",), usd=0.5)
+WHY = Routing(
+    RouteReason.DEADLINE, provider="http", provider_model="wan", changes=("size 1x1 -> 2x2",), usd=0.5
+)
 FIRST = InvocationId("first")
 RESULT = AttemptResult(Clip("clip-1.mp4", 1, "ab" * 32), StageSeconds(upload=1.0))
 
@@ -38,7 +40,7 @@ def lease(queue):
 
 def test_the_intent_is_recorded_before_the_start(records, lease, bench):
     record = records.begin(lease, "http", WHY)
-    assert (record.provider, record.token, record.state) == ("http", lease.job.id, RecordState.OPEN)
+    assert (record.provider, record.state) == ("http", RecordState.OPEN)
     assert (record.invocation_id, record.started_at) == (None, bench.clocks.wall)
     assert records.find(lease.job.id) == record
 
@@ -125,6 +127,17 @@ def test_orphans_are_ended_jobs_whose_provider_may_still_hold_data(records, leas
     records.set_state(lease.job.id, RecordState.CLOSED)
     bench.clocks.pass_time(60)
     assert records.orphans("http", idle_seconds=5) == []
+
+
+def test_the_search_for_orphans_does_not_read_closed_records(bench):
+    query = _ORPHANS.limit(50).params(the_provider="http", before=1.0)
+    statement = query.compile(bench.database.engine, compile_kwargs={"literal_binds": True})
+    with bench.database.read() as connection:
+        if not bench.database.is_sqlite:
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # the tables of this test are empty
+        explain = "EXPLAIN QUERY PLAN" if bench.database.is_sqlite else "EXPLAIN"
+        plan = connection.exec_driver_sql(f"{explain} {statement}").all()
+    assert "ix_invocations_open" in str(plan)
 
 
 def test_a_record_is_deleted_with_its_job(records, lease, queue):

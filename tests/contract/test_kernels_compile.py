@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 NUMBERS = {"length", "height", "width", "zoom", "programs", "count", "size", "columns", "channel_step"}
-NUMBERS |= {"frame_step", "rows_per_moment", "tokens", "text_tokens", "rounds"}
+NUMBERS |= {"frame_step", "rows_per_timestep", "tokens", "text_tokens", "rounds"}
 HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
 # Of the denoiser: bfloat16, except their tables.
@@ -59,7 +59,7 @@ MODULATED = {"gate_vectors": 6, "gate": 5, "vectors": 6, "shift": 0, "scale": 1,
 MODULATED |= {"kind": 1, "has_table": True, "has_text": False}
 AFFINE = MODULATED | {"gate": -1, "shift": -1, "scale": -1, "has_affine": True}
 WITH_TEXT = MODULATED | {"gate": 2, "has_affine": True, "has_table": False, "has_text": True}
-BORDERED = {"before": 2, "side": 1, "has_bias": True, "has_lift": True, "is_active": True}
+BORDERED = {"before": 2, "side": 1, "has_bias": True, "has_affine": True, "is_active": True}
 KERNELS = [
     (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
     (FAST, "_combine", 2, COMBINE | {"frames": 1, "output_layout": 2, "input_layout": 1, **NARROW}),

@@ -74,6 +74,26 @@ def test_forgetting_disables_the_key_at_once_and_schedules_its_deletion(kms, aws
     assert keyring.new_data_key(GLOBEX)
 
 
+def test_forgetting_again_after_an_interruption_deletes_the_alias(kms, aws_url, proxy):
+    template = create_keys(aws_url)
+    keyring = KmsKeyring(client("kms", proxy.url), template)
+    proxy.fail("DeleteAlias", **kms_error("KMSInternalException", status=500))
+    with pytest.raises(KeyringUnavailable):
+        keyring.forget(ACME)
+    proxy.heal()
+    proxy.fail("DisableKey", **kms_error("KMSInvalidStateException"))  # as AWS does for this key now
+    keyring.forget(ACME)
+    with pytest.raises(kms.exceptions.NotFoundException):
+        kms.describe_key(KeyId=template.of(ACME))
+
+
+def test_a_key_that_kms_cannot_disable_is_not_forgotten_silently(aws_url, proxy):
+    keyring = KmsKeyring(client("kms", proxy.url), create_keys(aws_url))
+    proxy.fail("DisableKey", **kms_error("KMSInvalidStateException"))
+    with pytest.raises(KeyRefused, match="DisableKey failed: KMSInvalidStateException"):
+        keyring.forget(ACME)
+
+
 def test_the_error_for_a_missing_key_names_the_key(keyring):
     with pytest.raises(KeyRefused, match=r"GenerateDataKey failed: NotFoundException \(key .*-unknown\)"):
         keyring.new_data_key(TenantId("unknown"))

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from filmgate.errors import OutOfMemory
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung
+from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, decode_frames
 from filmgate.pipeline.decode.causal import CausalDecoder, Wan
-from filmgate.pipeline.decode.ladder import decode_frames
 
 RUNGS = [WHOLE_FRAME, Rung("tiles", 256), Rung("small tiles", 128)]
 FRAMES = 12

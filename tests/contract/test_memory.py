@@ -1,21 +1,30 @@
 """Offload, device and dtype, and the size of a model from the headers of its files."""
 
 import json
+import resource
 import struct
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from filmgate.errors import DeviceError, ModelError
+from filmgate.pipeline.loading import memory
 from filmgate.pipeline.loading.memory import (
     ACTIVATION_BYTES,
     HEADROOM,
     Offload,
+    budget_bytes,
     choose_device,
     choose_dtype,
     choose_offload,
     component_bytes,
+    estimate_bytes,
 )
+from filmgate.pipeline.render import peak_host_bytes
+from filmgate.settings import PipelineSettings
+from filmgate.worker.gpu_runner import GpuRunner
 
 GIB = 1 << 30
 WAN_14B = {"transformer": 28_577 << 20, "text_encoder": 11_362 << 20, "vae": 254 << 20}
@@ -46,6 +55,17 @@ def test_component_bytes_match_the_loaded_weights(model_folder, model):
     assert component_bytes(model_folder("wan2.1"), torch.bfloat16) == {k: v // 2 for k, v in loaded.items()}
 
 
+def test_a_gpu_with_less_memory_than_activations_can_take_still_loads_models(model_folder, monkeypatch):
+    """A laptop GPU of 4 GB has a little less than 4 GiB."""
+    monkeypatch.setattr(memory, "choose_device", torch.device)
+    small = SimpleNamespace(total_memory=ACTIVATION_BYTES - (100 << 20))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: small)
+    settings = PipelineSettings(device="cuda")
+    budget = budget_bytes(settings)
+    for location in ("flipbook", str(model_folder("wan2.1"))):
+        assert estimate_bytes(location, settings, budget) <= budget
+
+
 def header(tensors) -> bytes:
     text = json.dumps(tensors).encode()
     return struct.pack("<Q", len(text)) + text
@@ -60,6 +80,14 @@ def test_shards_are_added_up_and_metadata_is_not_counted(tmp_path):
         data = header({"__metadata__": {"format": "pt"}, **ONE}) + bytes(24)
         (tmp_path / "vae" / f"part-{n}.safetensors").write_bytes(data)
     assert component_bytes(tmp_path, torch.bfloat16) == {"vae": 2 * 6 * 2}
+
+
+@pytest.mark.parametrize("name", ["model.fp16", "model.fp16-00001-of-00002", "model-00001-of-00002.bf16"])
+def test_variants_are_not_counted_because_diffusers_does_not_load_them(tmp_path, name):
+    (tmp_path / "unet").mkdir()
+    for file in ("model", name):
+        (tmp_path / "unet" / f"{file}.safetensors").write_bytes(header(ONE) + bytes(24))
+    assert component_bytes(tmp_path, torch.float32) == {"unet": 24}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +135,7 @@ def test_auto_chooses_the_dtype_by_device():
 
 
 @pytest.mark.parametrize("wanted", ["cuda", "cuda:0", "cuda:7"])
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_missing_gpu_is_an_error_that_names_the_remedy(wanted):
     with pytest.raises(DeviceError, match="run `filmgate doctor`, or set pipeline.device to auto or cpu"):
         choose_device(wanted)
@@ -117,3 +145,31 @@ def test_a_missing_gpu_is_an_error_that_names_the_remedy(wanted):
 def test_an_unknown_device_is_an_error_that_lists_the_known_ones(wanted):
     with pytest.raises(DeviceError, match="use auto, cpu, cuda or cuda:N"):
         choose_device(wanted)
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_on_every_platform(monkeypatch, platform, unit):
+    """Linux reports KiB, macOS bytes."""
+    monkeypatch.setattr(sys, "platform", platform)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    assert peak <= peak_host_bytes() < peak * 1.1
+
+
+def test_a_model_that_is_larger_than_the_gpu_needs_memory_for_what_is_on_it_at_one_time(model_folder):
+    """A worker loads it offloaded, instead of rejecting it."""
+    folder = model_folder("wan2.1")
+    sizes = component_bytes(folder, torch.float32)
+    whole, largest = (int(size * HEADROOM) for size in (sum(sizes.values()), max(sizes.values())))
+
+    def needed(budget, offload="auto"):
+        return estimate_bytes(str(folder), PipelineSettings(device="cpu", offload=offload), budget)
+
+    assert (needed(None), needed(whole + 1), needed(whole // 2, "none")) == (whole, whole, whole)
+    assert (needed(whole - 1), needed(None, "model")) == (largest, largest)
+    assert (needed(largest // 2), needed(None, "layers")) == (0, 0)
+
+
+def test_a_worker_with_a_small_gpu_loads_the_model(model_folder, monkeypatch):
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: 1)
+    runner = GpuRunner({"wan": str(model_folder("wan2.1"))}, PipelineSettings(device="cpu"))
+    assert runner._loaded.get("wan")[0].name == "wan"

@@ -12,7 +12,7 @@ from filmgate.jobs import Route, RouteReason, Routing, TenantId, WorkerId
 from filmgate.providers.breaker import Breaker, BreakerCollector
 from filmgate.providers.circuit import Outcome, Signal
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, record_start
+from filmgate.scheduling.durations import COLD_START, KEEP_SECONDS, MODEL_LOAD, delete_old, record_start
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.settings import RoutingSettings
@@ -117,7 +117,7 @@ def test_loads_and_cold_starts_of_workers_are_observed(bench, reader, clocks):
 
 def test_own_and_managed_latency_are_apart_and_a_provider_is_paid_its_price(queue, reader, clocks):
     """p99 of one route says nothing about the other."""
-    routing = Routing(RouteReason.DEADLINE, provider="fake", offer="veo-9", usd=0.4)
+    routing = Routing(RouteReason.DEADLINE, provider="fake", provider_model="veo-9", usd=0.4)
     queue.enqueue(replace(make_ticket(), route=Route.MANAGED, routing=routing))
     managed = Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED)
     queue.complete(queue.lease(managed), RESULT)
@@ -135,6 +135,37 @@ def test_with_many_tenants_the_histograms_have_no_tenant(queue, reader, clocks):
         queue.complete(queue.lease(make_offer()), RESULT)
     counted = values(scrape(reader, clocks), "filmgate_job_seconds_count")
     assert counted == {("flipbook", "gpu", "", ""): 3.0}
+
+
+def test_the_buckets_of_a_sum_over_tenants_name_the_newest_trace(queue, reader, clocks):
+    for tenant in ("acme", "globex", "initech"):
+        queue.enqueue(make_ticket(tenant))
+        clocks.pass_time(4)
+        lease = queue.lease(make_offer())
+        queue.complete(lease, RESULT)
+    waits = [each for each in reader.statistics(max_tenants=2).histograms if each.series.kind == "wait"]
+    assert [example.trace_id for each in waits for example in each.examples.values()] == [lease.job.trace_id]
+
+
+def test_the_durations_of_a_version_are_deleted_when_no_tenant_has_used_it_for_long(
+    bench, queue, reader, clocks
+):
+    def render(tenant, version):
+        queue.enqueue(make_ticket(tenant))
+        queue.complete(queue.lease(make_offer(versions={"flipbook": version})), RESULT)
+
+    for tenant, version in (("acme", "old"), ("acme", "kept"), ("globex", "kept")):
+        render(tenant, version)
+    clocks.pass_time(KEEP_SECONDS - 60)
+    render("globex", "kept")
+    before = scrape(reader, clocks)
+    clocks.pass_time(120)
+    delete_old(bench.database)
+    counted = values(scrape(reader, clocks), "filmgate_job_seconds_count")
+    assert counted == {("flipbook", "gpu", "acme", "kept"): 1.0, ("flipbook", "gpu", "globex", "kept"): 2.0}
+    assert values(before, "filmgate_job_seconds_count").keys() - counted.keys() == {
+        ("flipbook", "gpu", "acme", "old")
+    }
 
 
 def test_the_phase_of_a_breaker_is_exported(bench):

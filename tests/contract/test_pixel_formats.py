@@ -18,13 +18,13 @@ from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
     EncodeOptions,
-    check_pixel_format,
+    check_encoder,
     encoder_format,
     to_video_frame,
 )
 from filmgate.pipeline.encode.stills import StillPaths, Stills
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.colour import PlanarYuv, Yuv420, yuv_layout
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -93,7 +93,7 @@ def test_every_software_encoder_writes_the_formats_it_has(codec, pixel_format):
     options = EncodeOptions(codec=codec, encoder="software", crf=8, pixel_format=pixel_format)
     if (codec, "422" in pixel_format) == ("av1", True):
         with pytest.raises(UsageError, match="libsvtav1 does not encode yuv422p") as caught:
-            check_pixel_format(codec, pixel_format)
+            check_encoder(codec, "software", pixel_format)
         assert caught.value.option == "pipeline.pixel_format"
         return
     layout, frames = converted(pixel_format)
@@ -112,7 +112,7 @@ def test_every_software_encoder_writes_the_formats_it_has(codec, pixel_format):
 def test_admission_knows_what_the_encoder_of_each_codec_can_write(codec):
     def can_write(pixel_format):
         try:
-            check_pixel_format(codec, pixel_format)
+            check_encoder(codec, "software", pixel_format)
         except UsageError:
             return False
         return True

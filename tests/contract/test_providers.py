@@ -37,7 +37,7 @@ class Rig:
         read = (lambda: iter([source])) if source else None
         if source:
             spec = replace(spec, source=Source(SourceKind.IMAGE, part="source"))
-        return ProviderTask(job_id, job_id, self.provider.adapt(spec, POLICY), read)
+        return ProviderTask(job_id, self.provider.adapt(spec, POLICY), read)
 
     def start(self, task):
         self.started.append(self.provider.start(task))

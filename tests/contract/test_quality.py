@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled, UnsupportedValue
+from filmgate.jobs import Stage
 from filmgate.models.quality import LEVEL_NAMES, full_steps, plan_steps
-from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise import passes
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -55,14 +56,15 @@ def test_skipped_passes_follow_the_line_of_the_computed_ones(monkeypatch):
     monkeypatch.setattr(passes, "SLOPE_SHARE", 1.0)
     scheduler = SimpleNamespace(sigmas=torch.linspace(1, 0, STEPS + 1) ** 2)
     planned, network = passes.PlannedPasses(plan_steps("draft", STEPS), scheduler, 2), object()
-    computed = []
+    planned.start()
+    computed, levels, scheduler.sigmas = [], scheduler.sigmas, None  # a pass reads nothing from the device
     for step in range(STEPS):
         for slope in (2.0, -3.0):
-            right = torch.full((2, 2), 5 + slope * float(scheduler.sigmas[step]))
+            right = torch.full((2, 2), 5 + slope * float(levels[step]))
 
-            def compute(answer=right, number=step):
+            def compute(output=right, number=step):
                 computed.append(number)
-                return answer
+                return output
 
             assert torch.allclose(planned.run(network, compute), right, atol=1e-5)
     assert len(computed) == 2 * full_steps("draft", STEPS, has_guidance=True) < 2 * STEPS

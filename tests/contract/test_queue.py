@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
+from filmgate.database.schema import jobs
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost, QuotaExceeded
 from filmgate.jobs import (
     Failure,
@@ -52,6 +54,20 @@ def test_a_worker_leases_the_spec_that_was_enqueued(queue, reader):
     assert lease.job.spec == ticket.spec
     assert (lease.job.state, lease.fence, lease.job.attempt) == (JobState.RUNNING, 1, 1)
     assert queue.lease(make_offer("worker-2")) is None
+
+
+def test_a_job_that_only_a_newer_version_can_read_does_not_stop_a_worker(bench, queue, clocks):
+    newer, other = queue.enqueue(make_ticket(slo_seconds=60)), queue.enqueue(make_ticket(slo_seconds=900))
+    spec = sa.func.replace(jobs.c.spec, '"source": null', '"source": {"kind": "hologram"}')
+    with bench.database.write() as connection:
+        connection.execute(sa.update(jobs).where(jobs.c.id == newer.id).values(spec=spec))
+    assert queue.lease(make_offer()).job.id == other.id
+    for _ in range(bench.settings.max_attempts):
+        clocks.pass_time(bench.settings.lease_seconds + 1)
+        queue.lease(make_offer())
+    with bench.database.read() as connection:
+        ended = connection.execute(sa.select(jobs.c.failure).where(jobs.c.id == newer.id)).scalar_one()
+    assert Reason.WORKER_LOST in ended
 
 
 def test_a_worker_leases_only_jobs_of_its_models_and_route(queue):
@@ -209,6 +225,21 @@ def test_a_cancelled_job_whose_worker_died_is_not_run_again(queue, reader, clock
     clocks.pass_time(31)
     assert queue.lease(make_offer()) is None
     assert reader.find(ACME, job.id).failure.reason is Reason.CANCELLED
+
+
+@pytest.mark.parametrize("is_cancelled_before", [False, True])
+def test_cancelling_a_job_whose_worker_died_ends_it_without_another_worker(
+    queue, reader, clocks, is_cancelled_before
+):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    if is_cancelled_before:
+        queue.cancel(ACME, job.id)
+    clocks.pass_time(31)
+    assert queue.cancel(ACME, job.id).failure.reason is Reason.CANCELLED
+    assert queue.cancel(ACME, job.id) == reader.find(ACME, job.id)
+    with pytest.raises(LeaseLost):
+        queue.complete(lease, RESULT)
 
 
 def test_only_a_final_job_can_be_removed(queue, reader):

@@ -204,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         job = self.expected[job_id]
         self.queue.cancel(job.tenant_id, job_id)
-        if job.state is QUEUED:
+        if job.state is QUEUED or (job.state is RUNNING and job.wake_at <= self.clocks.steady):
             job.end(FAILED, 0.0)
         elif job.state is RUNNING:
             job.is_cancelling = True

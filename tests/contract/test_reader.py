@@ -132,6 +132,19 @@ def test_the_backlog_counts_queued_and_running_jobs(queue, reader, clocks):
     assert backlog.oldest_queued_at == start + 7
 
 
+def test_the_oldest_job_is_the_one_that_waits_longest_whatever_its_deadline_or_backoff(queue, reader, clocks):
+    failed = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of memory"))
+    retried = queue.enqueue(make_ticket())
+    clocks.pass_time(7)
+    starving = queue.enqueue(make_ticket(slo_seconds=86400))
+    clocks.pass_time(7)
+    queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    assert (lease.job.id, reader.backlog().oldest_queued_at) == (retried.id, starving.created_at)
+    queue.fail_attempt(lease, failed)
+    assert reader.backlog().oldest_queued_at == retried.created_at
+
+
 def test_statistics_count_every_ended_job_once_and_remain_after_it_is_removed(queue, reader, clocks):
     first = queue.enqueue(make_ticket())
     clocks.pass_time(3)

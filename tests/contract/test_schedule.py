@@ -1,10 +1,10 @@
-"""Schedulers of diffusers inside `steps_without_waiting`; tests/gpu checks that they do not wait."""
+"""Schedulers of diffusers inside `non_blocking_steps`; tests/gpu checks that they do not wait."""
 
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
-from filmgate.pipeline.denoise.denoise import steps_without_waiting
+from filmgate.pipeline.denoise.denoise import non_blocking_steps
 
 
 def run(scheduler, steps):
@@ -26,7 +26,7 @@ def wan_scheduler():
 def test_a_schedule_gives_the_same_values_without_waiting(make, steps):
     plain = run(make(), steps)
     scheduler = make()
-    with steps_without_waiting(scheduler):
+    with non_blocking_steps(scheduler):
         quick = run(scheduler, steps)
     assert torch.equal(quick, plain)
     assert "step" not in vars(scheduler), "the scheduler is left as it was"

@@ -7,6 +7,8 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -18,11 +20,14 @@ from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, 
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.claims import ReadyJob
+from filmgate.scheduling.wakers import sqs as sqs_waker
 from filmgate.scheduling.wakers.sqs_queues import SqsQueue, from_body, to_body
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.telemetry.periodic import Periodic
+from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from tests.sqs_pair import SqsPair
 from tests.tickets import RESULT, make_offer, make_ticket
 from tests.waiting import wait_until
@@ -152,7 +157,8 @@ def test_the_sweep_sends_a_lost_message_again(open_, queue, sqs):
     job = unreachable.enqueue(make_ticket())
     assert job.state is JobState.QUEUED
     assert queue.lease(make_offer()) is None
-    queue.sweep()
+    with Periodic("wake-up sweep", queue.sweep, 0.2):  # as in the server
+        wait_until(lambda: sqs.count() > 0)
     assert queue.lease(make_offer()).job.id == job.id
 
 
@@ -172,13 +178,6 @@ def test_workers_poll_the_database_while_sqs_is_down(open_):
     assert lease.job.id == job.id
     assert not unreachable.heartbeat(lease).is_cancelling
     assert unreachable.complete(lease, RESULT).state is JobState.COMPLETED
-
-
-def test_the_server_sends_lost_messages_again(open_, queue, sqs):
-    open_(endpoint="http://127.0.0.1:9").enqueue(make_ticket())
-    with Periodic("wake-up sweep", queue.sweep, 0.2):
-        wait_until(lambda: sqs.count() > 0)
-    assert queue.lease(make_offer()) is not None
 
 
 def test_concurrent_sweeps_send_a_missing_message_once(open_, sqs):
@@ -225,15 +224,22 @@ def test_after_a_job_the_worker_looks_once_without_a_message(queue, sqs):
     assert queue.lease(make_offer()) is not None
 
 
-def test_heartbeats_keep_the_message_invisible_until_they_stop(open_, sqs):
-    queue = open_(lease_seconds=3)  # long, so that a pause of the machine does not end the visibility timeout
-    job = queue.enqueue(make_ticket())
+def test_heartbeats_extend_the_visibility_three_times_per_lease(open_, monkeypatch):
+    queue, hidden, passed = open_(lease_seconds=60), [], 0.0
+    monkeypatch.setattr(SqsQueue, "hide", lambda _queue, _message, seconds: hidden.append(seconds))
+    monkeypatch.setattr(sqs_waker, "time", SimpleNamespace(monotonic=lambda: 1e6 + passed))
+    queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
-    ends = time.monotonic() + 6  # longer than one visibility timeout
-    while time.monotonic() < ends:
+    for passed in range(0, 70, 5):  # noqa: B007 - the clock reads it
         queue.heartbeat(lease)
-        assert sqs.count() == 0
-        time.sleep(0.1)
+    assert len(hidden) == 3
+    assert min(hidden) > 60 + 20, "the message stays invisible until the next extension, and for one lease"
+
+
+def test_a_message_is_visible_again_when_heartbeats_have_stopped(open_):
+    queue = open_(lease_seconds=1)
+    job = queue.enqueue(make_ticket())
+    assert queue.lease(make_offer()).fence == 1
     again = wait_until(lambda: queue.lease(make_offer("worker-2")))
     assert (again.job.id, again.fence) == (job.id, 2)
 
@@ -356,6 +362,31 @@ def test_each_model_can_have_its_own_queue(aws_url, open_, sqs):
     assert (lanes["flipbook"].count(), lanes["wan2-1"].count()) == (0, 1)
     assert queue.lease(make_offer()) is None
     assert queue.lease(make_offer(models=("flipbook", "wan2.1"))).job.id == wan.id
+
+
+def test_a_missing_queue_does_not_stop_the_sweep_of_the_others(aws_url, open_, sqs):
+    stem = sqs.name.removesuffix(".fifo")
+    found = {model: SqsPair(aws_url, name=f"{stem}-{model}") for model in ("flipbook", "wan")}
+    queue = open_(waker=f"sqs://{stem}-{{model}}.fifo")
+    queue._waker._sends_from = inf
+    for model in ("a-missing-one", "flipbook", "missing", "wan"):
+        queue.enqueue(make_ticket(model=model))
+    queue.sweep()
+    assert [pair.count() for pair in found.values()] == [1, 1]
+
+
+def test_a_sweep_sends_no_message_for_jobs_of_dedicated_tenants(database, queue, sqs):
+    """Shared workers would receive and delete it, and the next sweep would send it again."""
+    TenantRegistry(database).add(Tenant(ACME, is_dedicated=True))
+    queue.enqueue(make_ticket(ACME))
+    queue.enqueue(make_ticket(ACME))
+    queue.fail_attempt(queue.lease(make_offer(tenants=(ACME,))), CRASH)  # a retry that is due
+    managed = queue.enqueue(replace(make_ticket(ACME), route=Route.MANAGED))
+    sqs.purge()
+    queue.sweep()
+    assert [json.loads(message["Body"])["job"] for message in sqs.take(MaxNumberOfMessages=10)] == [
+        managed.id
+    ]
 
 
 def test_a_message_for_other_workers_is_sent_again_without_receives(queue, sqs):

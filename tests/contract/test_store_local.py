@@ -1,6 +1,7 @@
 """Guarantees of the local store beyond the contract: files are encrypted, and changes are detected."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,34 @@ def test_no_plain_byte_reaches_the_disk_and_no_file_is_readable_by_others(store,
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 
+def test_a_deletion_is_durable_where_its_entries_were(store, folder, keys, flushed):
+    """After a power failure, a deleted clip and a destroyed key must not exist again."""
+    live = ObjectName(ACME, JOB, "live/1/000001")
+    for name in (CLIP, live, ObjectName(ACME, JOB, "live/1/000002")):
+        store.put(name, [SECRET])
+    flushed.clear()
+    store.delete(ACME, JOB, prefix="live/1/000001")
+    assert folder / ACME / JOB / "live/1" in flushed
+    store.delete(ACME, JOB)
+    assert folder / ACME in flushed
+    flushed.clear()
+    keys.forget(ACME)
+    assert flushed == [folder.parent / "keys"]
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """The folders and files that were flushed to disk."""
+    paths, fsync = [], os.fsync
+
+    def flush(descriptor):
+        paths.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    return paths
+
+
 def test_an_object_moved_to_another_name_or_tenant_is_corrupt(store, folder, keys):
     store.put(CLIP, [SECRET])
     keys.encrypting_key(GLOBEX)
@@ -69,7 +98,7 @@ def test_a_damaged_object_is_corrupt(store, folder, damage):
 def test_damaged_objects_and_files_of_others_are_deleted_with_their_job(store, folder):
     store.put(CLIP, [SECRET])
     home = (folder / str(CLIP)).parent
-    for name in ("empty", "Not A Part"):
+    for name in ("empty", "Not A Part", "x" * 101):
         (home / name).write_bytes(b"")
     (home.parent / "lost+found").mkdir()
     os.truncate(folder / str(CLIP), 3)
@@ -77,8 +106,8 @@ def test_damaged_objects_and_files_of_others_are_deleted_with_their_job(store, f
         ("clip-1.mp4", 0),
         ("empty", 0),
     ]
-    assert list(store.jobs(ACME)) == [JOB]
-    assert store.delete(ACME, JOB) == 3
+    assert list(dict(store.jobs(ACME))) == [JOB]
+    assert store.delete(ACME, JOB) == 4
     assert not home.exists()
 
 
@@ -101,15 +130,16 @@ def test_objects_cannot_be_read_after_the_key_is_deleted(store, folder, keys):
 
 
 def test_links_stay_valid_after_a_restart(store, folder, keys):
-    link = store.link(CLIP, 900)
-    assert LocalStore(folder, keys).resolve(link.removeprefix(LINK_PREFIX)) == CLIP
+    token = store.link(CLIP, 900).removeprefix(LINK_PREFIX)
+    assert LocalStore(folder, keys).resolve(token) == CLIP
+    changed = "y" if token[0] == "x" else "x"
     with pytest.raises(LinkInvalid):
-        store.resolve("x" + link.removeprefix(LINK_PREFIX)[1:])
+        store.resolve(changed + token[1:])
 
 
-def test_room_is_low_below_the_configured_free_space(folder, keys):
-    assert not LocalStore(folder, keys, min_free_bytes=1).room().is_low
-    assert LocalStore(folder, keys, min_free_bytes=1 << 60).room().is_low
+def test_the_store_is_nearly_full_below_the_configured_free_space(folder, keys):
+    assert not LocalStore(folder, keys, min_free_bytes=1).is_nearly_full()
+    assert LocalStore(folder, keys, min_free_bytes=1 << 60).is_nearly_full()
 
 
 def test_drafts_of_a_killed_process_are_deleted_after_a_day(store, folder, keys):

@@ -96,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
     def everything_is_listed_once(self):
         for tenant_id in TENANTS:
             own = [name for name in self.expected if name.tenant_id == tenant_id]
-            assert list(self.store.jobs(tenant_id)) == sorted({name.job_id for name in own})
+            assert list(dict(self.store.jobs(tenant_id))) == sorted({name.job_id for name in own})
             for job_id in JOBS:
                 listed = [part.name for part in self.store.parts(tenant_id, job_id)]
                 assert listed == sorted(name for name in own if name.job_id == job_id)

@@ -1,9 +1,14 @@
 """The contract of a TenantRegistry: API keys are shown once, stored hashed and can be revoked."""
 
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from filmgate.audit.log import AuditLog, Query
+from filmgate.audit.records import Actor, ActorKind
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
@@ -11,6 +16,7 @@ from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import Scope, Tenant
 from filmgate.tenants.local import ensure_local_tenant
 from filmgate.tenants.registry import TenantRegistry
+from tests.waiting import wait_until
 
 ACME = Tenant(
     id=TenantId("acme"),
@@ -66,19 +72,23 @@ def test_unknown_rotated_and_disabled_keys_get_the_same_error(registry):
     first = registry.add(ACME)
     second = registry.rotate(ACME.id)
     assert registry.authenticate(second.secret).id == ACME.id
+    bare = second.secret.removeprefix("fg_")
+    malformed = ["", "fg_", "fg__", "x", bare, f"xx_{bare}", second.secret[:-1], second.secret + "0"]
+    for secret in malformed:
+        with pytest.raises(InvalidKey):
+            registry.authenticate(secret)
     registry.disable(ACME.id)
     registry.disable(ACME.id)
-    messages = set()
-    invalid = ["", "fg_", "fg__", "x", second.secret[:-1], second.secret + "0", first.secret, second.secret]
-    for secret in invalid:
+    of_keys, of_certificates = set(), set()
+    for secret in [*malformed, first.secret, second.secret]:
         with pytest.raises(InvalidKey) as caught:
             registry.authenticate(secret)
-        messages.add(str(caught.value))
+        of_keys.add(str(caught.value))
     for subject in ("CN=acme,O=Acme", "CN=unknown"):
         with pytest.raises(InvalidKey) as caught:
             registry.authenticate_certificate(subject)
-        messages.add(str(caught.value))
-    assert len(messages) == 1
+        of_certificates.add(str(caught.value))
+    assert (len(of_keys), len(of_certificates)) == (1, 1)
     assert not registry.find(ACME.id).may(Scope.READ)
 
 
@@ -164,3 +174,69 @@ def test_a_tenant_is_changed_enabled_and_deleted(registry):
             call(ACME.id)
     with pytest.raises(InvalidKey):
         registry.authenticate(issued.secret)
+
+
+def is_lock_awaited(database):
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with database.read() as connection:
+        return connection.exec_driver_sql(waiting).scalar_one() > 0
+
+
+def test_concurrent_changes_of_a_tenant_are_both_kept(registry, database):
+    """A new weight must not enable a tenant again that is disabled at the same time."""
+    registry.add(ACME)
+    is_read = threading.Event()
+
+    def disable(old):
+        is_read.set()
+        return replace(old, is_enabled=False)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def raise_weight(old):
+            pool.submit(registry.update, ACME.id, disable)
+            # Without a lock, the other change reads the tenant now. SQLite has one writer at a time.
+            wait_until(lambda: database.is_sqlite or is_read.is_set() or is_lock_awaited(database))
+            return replace(old, share=Share(weight=5.0))
+
+        registry.update(ACME.id, raise_weight)
+    changed = registry.find(ACME.id)
+    assert (changed.share.weight, changed.is_enabled) == (5.0, False)
+
+
+def test_every_change_of_a_tenant_is_in_its_audit_log(registry, database):
+    operator = Actor(ActorKind.KEY, "0123")
+    first = registry.add(ACME, operator)
+    registry.update(
+        ACME.id, lambda old: replace(old, scopes=frozenset({Scope.ADMIN}), certificate=None), operator
+    )
+    registry.update(ACME.id, lambda old: old, operator)  # changes nothing
+    second = registry.rotate(ACME.id, 60.0, operator)
+    registry.disable(ACME.id, operator)
+    registry.delete(ACME.id, operator)
+    records = AuditLog(database).page(Query(ACME.id))
+    details = [json.loads(record.details) for record in records]
+    assert all((found.pop("by"), found.pop("key")) == ("key", "0123") for found in details)
+    assert [record.action for record in records] == [
+        "tenant_created",
+        "tenant_changed",
+        "key_rotated",
+        "tenant_changed",
+        "tenant_deleted",
+    ]
+    created, changed, rotated, disabled, deleted = details
+    assert (created["issued_key"], created["values"]["scopes"]) == (first.secret.split("_")[1], ["read"])
+    assert changed == {"values": {"scopes": ["admin"], "certificate": None}}
+    assert rotated == {"issued_key": second.secret.split("_")[1], "overlap_seconds": 60.0}
+    assert (disabled, deleted) == ({"values": {"is_enabled": False}}, {})
+    stored = repr(records)
+    assert not any(issued.secret.split("_")[2] in stored for issued in (first, second))
+
+
+def test_a_change_that_is_rejected_leaves_no_record(registry, database):
+    registry.add(ACME)
+    with pytest.raises(TenantExists):
+        registry.add(replace(ACME, id=TenantId("globex")))
+    with pytest.raises(TenantInUse):
+        registry.delete(ACME.id)
+    assert [record.action for record in AuditLog(database).page(Query())] == ["tenant_created"]

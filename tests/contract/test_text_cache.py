@@ -9,7 +9,7 @@ from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import pack_latents, unpack_latents
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt, TextCache, cache_key, encode_text
+from filmgate.pipeline.text import Prompt, TextCache, cache_key, encode_text
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 

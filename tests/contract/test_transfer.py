@@ -14,17 +14,19 @@ from filmgate.errors import Cancelled, DecodeError, OutOfMemory, WriteError
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
-from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, transfer_overlapped, transfer_plain
 from filmgate.pipeline.transfer.streams import SyncStreams, open_streams
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
-LOOPS = [carry_plain, carry_overlapped]
+LOOPS = [transfer_plain, transfer_overlapped]
 HEIGHT, WIDTH = 4, 6
 
 
 def open_rings(longest=4, slots=(2, 3), layout=None):
-    return Rings(SyncStreams(), layout or Yuv420(), ClipShape(99, HEIGHT, WIDTH, longest), slots)
+    return Rings(
+        SyncStreams(torch.device("cpu")), layout or Yuv420(), ClipShape(99, HEIGHT, WIDTH, longest), slots
+    )
 
 
 def numbered(lengths, produced=None):
@@ -38,7 +40,7 @@ def numbered(lengths, produced=None):
         yield levels.view(1, length, 1, 1).expand(3, length, HEIGHT, WIDTH)
 
 
-def carried(loop, lengths, rings):
+def transferred(loop, lengths, rings):
     received = []
     loop(numbered(lengths), rings, lambda frames: received.append(frames.copy()), Control())
     return received
@@ -52,14 +54,16 @@ def carried(loop, lengths, rings):
     layout=st.sampled_from([Yuv420(), Rgb24()]),
 )
 def test_both_loops_pass_the_same_bytes_in_the_same_chunks(lengths, device_slots, host_slots, layout):
-    one, other = (carried(loop, lengths, open_rings(5, (device_slots, host_slots), layout)) for loop in LOOPS)
+    one, other = (
+        transferred(loop, lengths, open_rings(5, (device_slots, host_slots), layout)) for loop in LOOPS
+    )
     assert [len(frames) for frames in one] == [len(frames) for frames in other] == lengths
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_frames_arrive_complete_and_in_order(loop):
-    received = carried(loop, [1, 4, 4, 2, 4], open_rings(layout=Rgb24()))
+    received = transferred(loop, [1, 4, 4, 2, 4], open_rings(layout=Rgb24()))
     frames = np.concatenate(received)
     assert frames.shape == (15, HEIGHT, WIDTH, 3)
     assert np.array_equal(frames, np.broadcast_to(np.arange(15)[:, None, None, None], frames.shape))
@@ -68,9 +72,9 @@ def test_frames_arrive_complete_and_in_order(loop):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_next_clip_reuses_the_buffers(loop):
     rings = open_rings()
-    first = carried(loop, [1, 4, 4], rings)
+    first = transferred(loop, [1, 4, 4], rings)
     before = {slot.buffer.data_ptr() for slot in rings.free_host._items}
-    second = carried(loop, [1, 4, 4], rings)
+    second = transferred(loop, [1, 4, 4], rings)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert {slot.buffer.data_ptr() for slot in rings.free_host._items} == before
     assert (len(rings.free_device._items), len(rings.free_host._items)) == (2, 3)
@@ -93,7 +97,7 @@ def test_a_slow_consumer_limits_the_decoder(device_slots, host_slots):
     seen = []
     watcher = threading.Thread(target=watch)
     watcher.start()
-    carry_overlapped(numbered([2] * 30, produced), rings, consume, Control())
+    transfer_overlapped(numbered([2] * 30, produced), rings, consume, Control())
     watcher.join()
     assert seen == [bound]
     assert len(produced) == 30
@@ -135,7 +139,7 @@ def test_a_decoder_that_fails_while_the_consumer_is_stuck_in_a_full_ring_does_no
         raise RuntimeError("the driver is gone")
 
     with pytest.raises(RuntimeError, match="the driver is gone"):
-        carry_overlapped(chunks(), open_rings(), lambda frames: has_failed.wait(60), Control())
+        transfer_overlapped(chunks(), open_rings(), lambda frames: has_failed.wait(60), Control())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -199,8 +203,8 @@ class Crowded:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_chunk_too_large_to_convert_is_converted_frame_by_frame(loop, layout, caplog):
     lengths = [1, 4, 4, 3]
-    crowded = carried(loop, lengths, open_rings(layout=Crowded(layout, together=1)))
-    roomy = carried(loop, lengths, open_rings(layout=layout))
+    crowded = transferred(loop, lengths, open_rings(layout=Crowded(layout, together=1)))
+    roomy = transferred(loop, lengths, open_rings(layout=layout))
     assert all(np.array_equal(a, b) for a, b in zip(crowded, roomy, strict=True))
     assert [record.fields["frames"] for record in caplog.records] == [4, 4, 3]
 
@@ -208,7 +212,7 @@ def test_a_chunk_too_large_to_convert_is_converted_frame_by_frame(loop, layout, 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_frame_too_large_to_convert_raises_an_error_with_the_remedy(loop):
     with pytest.raises(OutOfMemory, match="lower --size, or set pipeline.offload") as caught:
-        carried(loop, [4, 4], open_rings(layout=Crowded(Yuv420(), together=0)))
+        transferred(loop, [4, 4], open_rings(layout=Crowded(Yuv420(), together=0)))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
 
 
@@ -236,16 +240,22 @@ def test_decoding_and_encoding_happen_at_the_same_time():
         consumed.append(1)
         wait_until(lambda: len(produced) > len(consumed) or len(consumed) == 20)  # the next one is decoded
 
-    carry_overlapped(numbered([1] * 20, produced), open_rings(), consume, Control())
+    transfer_overlapped(numbered([1] * 20, produced), open_rings(), consume, Control())
     assert len(consumed) == 20
     produced.clear()
     count = lambda frames: leads.append(len(produced) - len(leads))  # noqa: E731
-    carry_plain(numbered([1] * 20, produced), open_rings(), count, Control())
+    transfer_plain(numbered([1] * 20, produced), open_rings(), count, Control())
     assert leads == [1] * 20, "the plain loop never decodes ahead"
 
 
 def test_a_cpu_uses_synchronous_streams():
     assert isinstance(open_streams(torch.device("cpu")), SyncStreams)
+
+
+def test_frames_are_converted_on_the_device_of_the_vae():
+    """Also where there are no streams, such as MPS."""
+    streams = open_streams(torch.device("meta"))
+    assert (streams.device_buffer(3).device.type, streams.host_buffer(3).device.type) == ("meta", "cpu")
 
 
 class Inspected(Yuv420):
@@ -273,11 +283,11 @@ def test_nothing_of_a_tenants_frames_remains_when_another_tenant_uses_the_buffer
     rings = open_rings(4, (2, 3), layout)
     buffers = [slot.buffer.data_ptr() for slot in slots_of(rings.free_device, 2)]
     rings.owner = "acme"
-    carried(loop, [4] * 6, rings)
+    transferred(loop, [4] * 6, rings)
     layout.found.clear()
     rings.owner = "globex"
-    carried(loop, [1] * 6, rings)  # short chunks would leave the rest of a slot as it was
-    first_use = layout.found[: 1 if loop is carry_plain else 2]
+    transferred(loop, [1] * 6, rings)  # short chunks would leave the rest of a slot as it was
+    first_use = layout.found[: 1 if loop is transfer_plain else 2]
     assert all(not found.any() for found in first_use)
     assert sorted(slot.buffer.data_ptr() for slot in slots_of(rings.free_device, 2)) == sorted(buffers)
     used = [slot for slot in slots_of(rings.free_device, 2) if slot.owner == "globex"]
@@ -290,8 +300,8 @@ def test_nothing_of_a_tenants_frames_remains_when_another_tenant_uses_the_buffer
 def test_consecutive_clips_of_one_tenant_overwrite_nothing():
     rings = open_rings(4, (2, 3))
     rings.owner = "acme"
-    carried(carry_plain, [4] * 3, rings)
+    transferred(transfer_plain, [4] * 3, rings)
     for slot in slots_of(rings.free_host, 3):
         slot.buffer[-1] = 7
-    carried(carry_plain, [1] * 3, rings)
+    transferred(transfer_plain, [1] * 3, rings)
     assert any(slot.buffer[-1] == 7 for slot in slots_of(rings.free_host, 3))

@@ -6,12 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import workers
+from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, SourceKind, WorkerId
 from filmgate.models.cards import open_registry
 from filmgate.scheduling.workers import (
     TIMEOUT_SECONDS,
     GpuStatus,
-    WorkerNotFound,
     WorkerRegistry,
     WorkerStatus,
 )
@@ -69,6 +69,22 @@ def test_a_drained_worker_learns_it_from_its_next_heartbeat_and_gets_no_jobs(reg
         registry.drain(WorkerId("node-3"))
 
 
+def test_a_worker_that_drains_by_itself_is_no_capacity_and_is_not_asked_to(registry, reader):
+    registry.heartbeat(status(1), [WAN])
+    assert registry.heartbeat(status(1, is_draining=True), [WAN]) is False
+    assert reader.snapshot().workers == ()
+    registry.heartbeat(status(1), [WAN])
+    assert reader.snapshot().workers == (), "a drain never ends"
+
+
+def test_a_worker_that_was_silent_still_learns_that_it_should_drain(registry, clocks):
+    registry.heartbeat(status(1), [WAN])
+    registry.drain(WorkerId("node-1"))
+    clocks.pass_time(10 * TIMEOUT_SECONDS)
+    registry.heartbeat(status(2), [WAN])
+    assert registry.heartbeat(status(1), [WAN]) is True
+
+
 def test_a_heartbeat_keeps_a_worker_alive_and_updates_its_cards(registry, clocks):
     for _ in range(4):
         registry.heartbeat(status(1), [WAN])
@@ -103,10 +119,10 @@ def test_workers_from_before_a_reboot_are_gone(registry, alive, clocks):
     assert (registry.cards(), alive()) == ([], {})
 
 
-def test_rows_of_dead_workers_are_deleted(registry, clocks, bench):
+def test_rows_of_workers_that_are_gone_are_deleted(registry, clocks, bench):
     for number in range(5):
         registry.heartbeat(status(number), [WAN])
-        clocks.pass_time(TIMEOUT_SECONDS + 1)
+        clocks.pass_time(3601)
     registry.heartbeat(status(1), [WAN])
     with bench.database.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(workers)).scalar_one() == 1

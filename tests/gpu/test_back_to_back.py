@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from filmgate.jobs import JobId, Stage, VideoSpec
+from filmgate.jobs import Stage, TenantId, VideoSpec
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import ClipSource, RenderTask, Step
 from filmgate.worker.gpu_runner import GpuRunner
@@ -18,15 +18,17 @@ pytestmark = [
 ]
 
 
-def spec(seed):
+def spec(seed, model="flipbook", size=(256, 256)):
+    width, height = size
     return VideoSpec(
-        "flipbook", f"a red ball {seed}", 256, 256, 33 / 16, 16, steps=10, seed=seed, guidance=1.0
+        model, f"a red ball {seed}", width, height, 33 / 16, 16, steps=10, seed=seed, guidance=1.0
     )
 
 
 @pytest.fixture(scope="module")
 def runner():
-    runner = GpuRunner({"flipbook": "flipbook"}, PipelineSettings(device="cuda"))
+    models = {"flipbook": "flipbook", "miniature": "miniature"}
+    runner = GpuRunner(models, PipelineSettings(device="cuda"))
     runner.check()
     return runner
 
@@ -38,38 +40,62 @@ def clip_of(outputs):
     return data
 
 
-def render_back_to_back(runner, seeds):
+def task_of(spec, tenant, turn=None):
+    fields = {} if turn is None else {"turn": turn}
+    return RenderTask(spec, TenantId(tenant), **fields)
+
+
+def render_alone(runner, jobs):
+    return {spec.seed: clip_of(runner.render(task_of(spec, tenant))) for spec, tenant in jobs}
+
+
+def render_back_to_back(runner, jobs):
     """The clips, and the seconds between leaving the device and the first step of the next clip."""
     device, results, threads, gaps, turns = Device(), {}, [], [], []
 
-    def render(seed, turn):
+    def render(spec, tenant, turn):
         outputs = []
-        for output in runner.render(RenderTask(JobId(f"video_{seed:032}"), spec(seed), turn=turn)):
+        for output in runner.render(task_of(spec, tenant, turn)):
             outputs.append(output)
             if isinstance(output, Step) and output.stage is Stage.DECODE and output.done == 0:
                 turn.announce_end()
             if isinstance(output, Step) and output == Step(Stage.DENOISE, 0, 10) and len(turns) > 1:
                 gaps.append(time.monotonic() - turns[-2].left_at)
-        results[seed] = clip_of(outputs)
+        results[spec.seed] = clip_of(outputs)
         turn.end()
 
     started = time.monotonic()
-    for seed in seeds:
+    for job in jobs:
         device.wait_for_room(lambda: False)
         turns.append(device.admit())
-        threads.append(threading.Thread(target=render, args=(seed, turns[-1])))
+        threads.append(threading.Thread(target=render, args=(*job, turns[-1])))
         threads[-1].start()
     for thread in threads:
         thread.join(120)
-    return results, gaps, (time.monotonic() - started) / len(seeds)
+    return results, gaps, (time.monotonic() - started) / len(jobs)
 
 
 def test_clips_back_to_back_are_those_rendered_one_by_one_and_the_device_hardly_waits(runner):
-    seeds = (1, 2, 3, 4)
-    alone = {
-        seed: clip_of(runner.render(RenderTask(JobId(f"video_{seed:032}"), spec(seed)))) for seed in seeds
-    }
-    together, gaps, seconds_per_clip = render_back_to_back(runner, seeds)
+    jobs = [(spec(seed), "acme") for seed in (1, 2, 3, 4)]
+    alone = render_alone(runner, jobs)
+    together, gaps, seconds_per_clip = render_back_to_back(runner, jobs)
     assert together == alone
-    assert len(gaps) == len(seeds) - 1
+    assert len(gaps) == len(jobs) - 1
     assert sorted(gaps)[len(gaps) // 2] < 0.1 * seconds_per_clip, gaps
+
+
+def test_clips_of_other_models_sizes_and_tenants_follow_each_other_and_stay_the_same(runner):
+    """Each change frees or overwrites what the previous clip may still use."""
+    kinds = [
+        ("flipbook", (256, 256), "acme"),
+        ("flipbook", (320, 192), "acme"),
+        ("flipbook", (192, 320), "globex"),
+        ("miniature", (64, 64), "globex"),
+        ("flipbook", (320, 192), "acme"),
+        ("miniature", (96, 64), "initech"),
+        ("flipbook", (256, 256), "globex"),
+    ]
+    jobs = [(spec(seed, model, size), tenant) for seed, (model, size, tenant) in enumerate(kinds)]
+    alone = render_alone(runner, jobs)
+    together, _, _ = render_back_to_back(runner, jobs)
+    assert together == alone

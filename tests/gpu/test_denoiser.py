@@ -6,10 +6,10 @@ from diffusers import UniPCMultistepScheduler
 
 from benchmarks.denoise_variants import Case, open_bench, relative_norm
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.denoise.denoise import find_first_step, steps_without_waiting
+from filmgate.pipeline.denoise.denoise import find_first_step, non_blocking_steps
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -17,6 +17,10 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
 ]
+
+# Which of two roundings is closer to float32 depends a little on the seed. A fused pass of Wan 2.1 1.3B is at
+# 1.48e-2 (832x480), an eager one at 1.50e-2. Ten steps of a clip amplify the difference.
+PASS_MARGIN, CLIP_MARGIN = 1.02, 1.2
 
 
 def renderer_of(**fields):
@@ -47,16 +51,16 @@ def precise():
 def test_a_worker_compiles_without_fused_kernels_and_gives_the_same_latents(eager, precise):
     model, renderer = renderer_of(kernels="off")
     compiled = latents_of(model, renderer)
-    assert renderer._compiler.is_on
-    assert relative_norm(compiled, precise) < 1.5 * relative_norm(eager, precise)
+    assert renderer._denoiser.compiled.is_on
+    assert relative_norm(compiled, precise) <= CLIP_MARGIN * relative_norm(eager, precise)
 
 
 def test_fused_kernels_are_no_further_from_float32_than_eager(eager, precise):
     """Also without a worker: they need no compilation of minutes."""
     model, renderer = renderer_of(compile="off")
     fused = latents_of(model, renderer)
-    assert renderer._fused.is_on
-    assert relative_norm(fused, precise) < 1.5 * relative_norm(eager, precise)
+    assert renderer._denoiser.fused.networks
+    assert relative_norm(fused, precise) <= CLIP_MARGIN * relative_norm(eager, precise)
 
 
 def test_a_pass_of_full_size_is_fused_and_no_further_from_float32_than_eager():
@@ -66,7 +70,7 @@ def test_a_pass_of_full_size_is_fused_and_no_further_from_float32_than_eager():
     for name in ("eager", "fused", "fused_torch"):
         bench.measure(name, (480, 272))
     errors = bench.measure("float32", (480, 272)).relative_differences
-    assert max(errors["fused"], errors["fused_torch"]) < 1.1 * errors["eager"]
+    assert max(errors["fused"], errors["fused_torch"]) <= PASS_MARGIN * errors["eager"]
 
 
 def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
@@ -91,7 +95,7 @@ def test_the_steps_of_wan_do_not_stop_the_host(steps):
         torch.cuda._sleep(2_000_000_000)  # about a second
         busy = torch.cuda.Event()
         busy.record()
-        with steps_without_waiting(scheduler):
+        with non_blocking_steps(scheduler):
             for timestep in scheduler.timesteps:
                 sample = scheduler.step(sample * 0.5, timestep, sample, return_dict=False)[0]
         return sample, busy

@@ -3,6 +3,7 @@
 import itertools
 import time
 from dataclasses import replace
+from math import inf
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from benchmarks.bench_fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.clip_writer import ClipWriter, prepare
 from filmgate.pipeline.decode import is_fast_decoder
+from filmgate.pipeline.decode.base import decode_frames
 from filmgate.pipeline.decode.fast.group_kernels import (
     normalise_on_gpu,
     scale_and_shift_on_gpu,
@@ -33,7 +35,6 @@ from filmgate.pipeline.decode.fast.passes import (
     add_taps_in_torch,
     combine_in_torch,
 )
-from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Yuv420
 
@@ -185,32 +186,34 @@ def _output(layout, frames, channels, has_residual):
 )
 def test_it_is_closer_to_float32_than_the_exact_decoder_without_a_seam(vaes, name, size):
     found = compare(vaes[name], lambda: random_latents(name, size, 33, vaes[name]))
-    assert found.error_ratio <= 1.1
-    assert found.worst_frame_ratio <= 1.1
+    assert found.error_ratio <= 0.25  # measured: 0.11, HunyuanVideo 0.16
+    assert found.worst_frame_ratio <= 0.25
     assert found.seam < 0.1
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "frames"),
+    ("name", "size", "frames", "max_ratio"),
     [
-        ("wan2.1", (256, 256), 33),
-        ("wan2.1", (832, 480), 33),
-        ("wan2.1", (480, 832), 17),
-        ("wan2.1", (1280, 720), 33),
-        ("wan2.1", (1920, 1088), 9),
-        ("wan2.2", (1280, 704), 33),
-        ("cogvideox", (720, 480), 49),
-        ("cogvideox", (1360, 768), 17),
-        ("ltx", (768, 512), 49),
-        ("ltx", (1216, 704), 121),
-        ("hunyuanvideo", (832, 480), 33),
+        ("wan2.1", (256, 256), 33, 0.6),
+        ("wan2.1", (832, 480), 33, 0.4),
+        ("wan2.1", (480, 832), 17, 0.4),
+        ("wan2.1", (1280, 720), 33, 0.4),
+        ("wan2.1", (1920, 1088), 9, 0.4),
+        ("wan2.2", (1280, 704), 33, 0.5),
+        ("cogvideox", (720, 480), 49, 0.4),
+        ("cogvideox", (1360, 768), 17, 0.4),
+        ("ltx", (768, 512), 49, 0.55),
+        ("ltx", (1216, 704), 121, 0.55),
+        ("hunyuanvideo", (832, 480), 33, 0.55),
     ],
 )
-def test_it_is_faster_and_uses_no_more_memory(vaes, name, size, frames):
+def test_it_takes_at_most_this_part_of_the_time_and_no_more_memory(vaes, name, size, frames, max_ratio):
+    """The figures of docs/decoder.md with room for another host."""
     seconds, peaks = {}, {}
     # The first round builds the network of the fast decoder, which then takes memory in both measurements.
     for choice in ("fast", "exact", "fast"):
-        for n in range(3):
+        seconds[choice] = inf
+        for n in range(4):
             decoder, ready = prepare(
                 vaes[name], random_latents(name, size, frames, vaes[name]), choice=choice
             )
@@ -223,9 +226,9 @@ def test_it_is_faster_and_uses_no_more_memory(vaes, name, size, frames):
             for _ in decode_frames(decoder, ready):
                 pass
             torch.cuda.synchronize()
-            seconds[choice] = time.perf_counter() - started
+            seconds[choice] = min(seconds[choice], time.perf_counter() - started)
         peaks[choice] = torch.cuda.max_memory_allocated()
-    assert seconds["fast"] < seconds["exact"]
+    assert seconds["fast"] <= max_ratio * seconds["exact"]
     assert peaks["fast"] <= peaks["exact"]
 
 

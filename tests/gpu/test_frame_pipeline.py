@@ -10,10 +10,10 @@ from filmgate.errors import Cancelled, DecodeError, OutOfMemory
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.clip_writer import ClipWriter, prepare, stream_frames
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
-from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, transfer_overlapped, transfer_plain
 from filmgate.pipeline.transfer.streams import open_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -32,8 +32,8 @@ def latents(vae):
 
 
 def test_both_loops_write_the_same_bytes(vae, latents, tmp_path):
-    for name, carry in (("plain", carry_plain), ("overlapped", carry_overlapped)):
-        ClipWriter(vae, EncodeOptions(), carry=carry).write(latents, tmp_path / f"{name}.mp4")
+    for name, loop in (("plain", transfer_plain), ("overlapped", transfer_overlapped)):
+        ClipWriter(vae, EncodeOptions(), loop=loop).write(latents, tmp_path / f"{name}.mp4")
     assert (tmp_path / "plain.mp4").read_bytes() == (tmp_path / "overlapped.mp4").read_bytes()
 
 
@@ -41,9 +41,9 @@ def test_the_hot_loop_does_not_synchronise(vae, latents):
     decoder, ready = prepare(vae, latents)
     rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 4))
     seen = []
-    carry_overlapped(decode_frames(decoder, ready), rings, lambda a: seen.append(len(a)), Control())
+    transfer_overlapped(decode_frames(decoder, ready), rings, lambda a: seen.append(len(a)), Control())
     watched = _forbidding_synchronisation(decode_frames(decoder, ready))
-    carry_overlapped(watched, rings, lambda a: seen.append(len(a)), Control())
+    transfer_overlapped(watched, rings, lambda a: seen.append(len(a)), Control())
     assert sum(seen) == 2 * 33
 
 
@@ -78,14 +78,14 @@ def test_streamed_frames_are_the_decoded_frames(vae, latents):
 def test_a_slow_encoder_receives_every_frame_intact(vae, latents):
     decoder, ready = prepare(vae, latents)
     expected, received = [], []
-    for carry, into, pause in ((carry_plain, expected, 0.0), (carry_overlapped, received, 0.03)):
+    for loop, into, pause in ((transfer_plain, expected, 0.0), (transfer_overlapped, received, 0.03)):
         rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 2))
 
         def consume(frames, into=into, pause=pause):
             time.sleep(pause)
             into.append(frames.copy())
 
-        carry(decode_frames(decoder, ready), rings, consume, Control())
+        loop(decode_frames(decoder, ready), rings, consume, Control())
     assert all((a == b).all() for a, b in zip(expected, received, strict=True))
 
 
@@ -159,7 +159,7 @@ def test_another_tenants_frames_are_overwritten_without_synchronising(vae, laten
     decoder, ready = prepare(vae, latents)
     rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 4))
     rings.owner = "acme"
-    carry_overlapped(decode_frames(decoder, ready), rings, lambda _: None, Control())
+    transfer_overlapped(decode_frames(decoder, ready), rings, lambda _: None, Control())
     before = torch.cuda.memory_allocated()
     rings.owner = "globex"
     watched = _forbidding_synchronisation(decode_frames(decoder, ready))
@@ -170,7 +170,7 @@ def test_another_tenants_frames_are_overwritten_without_synchronising(vae, laten
         yield first[:, :1]
         watched.close()
 
-    carry_overlapped(short(), rings, lambda _: None, Control())
+    transfer_overlapped(short(), rings, lambda _: None, Control())
     rings.streams.drain()
     slots = [rings.free_device.get() for _ in range(2)]
     used = FLAG_BYTES + rings._frame_bytes

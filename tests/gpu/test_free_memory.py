@@ -10,8 +10,11 @@ import time
 import pytest
 import torch
 
-from filmgate.jobs import JobId, TenantId, VideoSpec
+from filmgate.jobs import TenantId, VideoSpec
+from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.canary import read_luma
+from filmgate.pipeline.clip_writer import prepare
+from filmgate.pipeline.decode.base import decode_frames
 from filmgate.pipeline.wipe import DeviceMemory, held_free_memory, overwrite_free_memory
 from filmgate.settings import PipelineSettings
 from filmgate.worker import gpu_runner
@@ -100,7 +103,7 @@ def test_a_stream_that_prepares_overwrites_its_own_memory_while_others_are_in_us
     mark(own)
     mark(other)
     memory = DeviceMemory(CUDA)
-    memory.hand_to("acme")
+    memory.switch_owner("acme")
     mark(own)
     mark(other)
     with torch.cuda.stream(own):
@@ -112,8 +115,26 @@ def test_a_stream_that_prepares_overwrites_its_own_memory_while_others_are_in_us
             remains[handle] = remains.get(handle, 0) + (block.nbytes if block.any() else 0)
     assert remains[own.cuda_stream] == 0
     assert remains[other.cuda_stream] >= sum(SIZES)
-    memory.hand_to("globex")
+    memory.switch_owner("globex")
     assert count_remains() == 0
+
+
+def test_a_queued_decode_leaves_no_memory_that_is_freed_only_when_the_device_is_done():
+    """Such memory would be freed after the job of the next tenant has overwritten the free memory."""
+    vae = build_vae("wan2.1", CUDA, torch.bfloat16)
+    latents = random_latents("wan2.1", (256, 256), 17, vae)
+    decoder, ready = prepare(vae, latents, choice="fast")
+    for is_busy in (False, True):  # the first decode builds the kernels
+        torch.cuda.synchronize()
+        if is_busy:
+            torch.cuda._sleep(2_000_000_000)  # about a second
+        done = torch.cuda.current_stream().record_event()
+        for _ in decode_frames(decoder, ready):
+            pass
+    states = {block["state"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]}
+    assert not done.query(), "the decode waited for the device"
+    assert states <= {"active_allocated", "inactive"}
+    torch.cuda.synchronize()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +148,7 @@ def render(runner, number, tenant):
     spec = VideoSpec(
         "flipbook", f"a red ball {number}", 256, 256, 33 / 16, 16, steps=10, seed=1, guidance=1.0
     )
-    for output in runner.render(RenderTask(JobId(f"video_{number:032}"), spec, TenantId(tenant))):
+    for output in runner.render(RenderTask(spec, TenantId(tenant))):
         if isinstance(output, ClipSource):
             clip = b"".join(output.open_chunks())
             output.close()
@@ -135,21 +156,21 @@ def render(runner, number, tenant):
 
 
 def test_a_job_of_another_tenant_finds_no_remains_of_the_one_before(runner, monkeypatch):
-    found, takes, hand_to = [], [], gpu_runner.DeviceMemory.hand_to
+    found, takes, switch_owner = [], [], gpu_runner.DeviceMemory.switch_owner
 
     def look(memory, owner):
-        is_change = memory.is_of_another(owner)
+        is_change = memory.belongs_to_other(owner)
         torch.cuda.synchronize()
         before = count_remains() if is_change else 0
         started = time.monotonic()
-        hand_to(memory, owner)
+        switch_owner(memory, owner)
         host_seconds = time.monotonic() - started
         torch.cuda.synchronize()
         if is_change:
             takes.append((host_seconds, time.monotonic() - started, torch.cuda.memory_reserved()))
             found.append((before, count_remains()))
 
-    monkeypatch.setattr(gpu_runner.DeviceMemory, "hand_to", look)
+    monkeypatch.setattr(gpu_runner.DeviceMemory, "switch_owner", look)
     started = time.monotonic()
     clips = [render(runner, 1, tenant) for tenant in ("acme", "acme", "globex", "acme")]
     seconds = (time.monotonic() - started) / len(clips)
@@ -164,7 +185,7 @@ def test_a_job_of_another_tenant_finds_no_remains_of_the_one_before(runner, monk
     report(f"a clip of 33 frames at 256x256: {seconds:.3f} s")
 
 
-def test_what_it_costs_with_the_memory_of_a_large_model():
+def test_most_of_the_free_memory_of_a_large_model_is_overwritten():
     free, _ = torch.cuda.mem_get_info()
     size = min(free // 2, 64 << 30)
     mark(torch.cuda.current_stream(), [size // 64] * 64)

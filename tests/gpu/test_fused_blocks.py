@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.denoise_variants import relative_norm
 from benchmarks.denoisers import DENOISERS, build_denoiser, draw_inputs
+from filmgate.pipeline.denoise.acceleration import MAX_ERROR, TEST_LATENTS, largest_error
 from filmgate.pipeline.denoise.attention import (
     choose_attention,
     flash_at_once,
@@ -15,7 +16,6 @@ from filmgate.pipeline.denoise.attention import (
     is_flash_installed,
     torch_attention,
 )
-from filmgate.pipeline.denoise.fused.choice import TEST_LATENTS, is_exact
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -53,16 +53,18 @@ def test_fused_blocks_are_no_further_from_float32_than_eager(name, monkeypatch):
         fused.switch_off()
     assert torch.equal(run(network, inputs), eager)
     reference = run(network.float(), inputs.to_dtype(torch.float32))
-    assert max(relative_norm(one, reference) for one in found) <= 1.1 * relative_norm(eager, reference)
+    # Over 30 blocks a fused pass is closer than an eager one; over four, the seed may decide.
+    assert max(relative_norm(one, reference) for one in found) <= 1.05 * relative_norm(eager, reference)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CASES)
+@torch.inference_mode()
 def test_fused_blocks_pass_the_self_test_of_the_first_clip(name, dtype, monkeypatch):
     family, network = build(name, monkeypatch, dtype)
     fused = family.fuse(network, choose_attention(network))
     assert fused.examples(TEST_LATENTS)
-    assert is_exact([fused])
+    assert largest_error([fused]) <= MAX_ERROR
 
 
 @pytest.mark.skipif(not is_flash_installed(), reason="needs flash-attn-4")

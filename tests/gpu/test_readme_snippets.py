@@ -12,6 +12,7 @@ import torch
 from filmgate.models.names import shipped_folder
 from tests.blocks import HUB_ID, PYTHON, SDK
 
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 MODELS = [str(shipped_folder("flipbook")), *filter(None, [os.environ.get("FILMGATE_TEST_WAN")])]
 
 

@@ -9,7 +9,14 @@ import pytest
 from PIL import Image
 
 from filmgate.admission.uploads.images import clean_image
-from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
+from filmgate.errors import (
+    InvalidImage,
+    KeyringUnavailable,
+    ModelNotServed,
+    QueueUnavailable,
+    UploadTooLarge,
+    UrlNotAllowed,
+)
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.models.requests import Upload
 from filmgate.settings import AdmissionSettings
@@ -60,12 +67,12 @@ def test_the_image_format_is_detected_from_the_content(kind):
     ids=["empty", "gif", "svg", "signature only", "truncated", "damaged", "bomb"],
 )
 def test_data_that_is_not_a_valid_image_is_rejected(data):
-    with pytest.raises(ImageRefused):
+    with pytest.raises(InvalidImage):
         clean_image(upload(data), SETTINGS)
 
 
 def test_pixels_and_bytes_are_limited():
-    with pytest.raises(ImageRefused, match="pixels"):
+    with pytest.raises(InvalidImage, match="pixels"):
         clean_image(upload(png(200, 200)), SETTINGS)
     with pytest.raises(UploadTooLarge):
         clean_image(upload(b"x" * 2000), AdmissionSettings(image_max_bytes=1024))
@@ -86,7 +93,29 @@ def test_a_repeated_upload_with_the_same_key_stores_no_other_object(service, cli
     ids = {client.post("/v1/videos", **send).json()["id"] for _ in range(3)}
     assert len(ids) == 1
     listed = {v["id"] for v in client.get("/v1/videos", params={"limit": 100}).json()["data"]}
-    assert set(service.services.store.jobs("local")) <= listed
+    assert set(dict(service.services.store.jobs("local"))) <= listed
+
+
+@pytest.mark.parametrize(
+    ("error", "has_upload"),
+    [
+        (ModelNotServed("the last worker has left"), False),
+        (KeyringUnavailable("no key"), False),
+        # The job may exist: its upload must not be deleted.
+        (QueueUnavailable("the connection was lost during the commit"), True),
+    ],
+    ids=["not served", "no key", "no database"],
+)
+def test_an_upload_is_deleted_if_its_request_was_rejected(service, client, monkeypatch, error, has_upload):
+    def fail(*_ticket):
+        raise error
+
+    before = set(dict(service.services.store.jobs("local")))
+    monkeypatch.setattr(type(service.services.queue), "enqueue", fail)
+    files = {"input_reference": ("a.png", png(), "image/png")}
+    response = client.post("/v1/videos", data={"prompt": "rejected"}, files=files)
+    assert response.json()["error"]["code"] == error.code
+    assert (set(dict(service.services.store.jobs("local"))) != before) is has_upload
 
 
 def test_a_url_with_a_private_address_is_rejected(client):
@@ -95,7 +124,7 @@ def test_a_url_with_a_private_address_is_rejected(client):
         client.post("/v1/videos", json=body),
         client.post("/v1/videos", data={"prompt": "x", "input_reference[image_url]": "http://localhost/a"}),
     ]
-    assert {(r.status_code, r.json()["error"]["code"]) for r in responses} == {(400, "url_refused")}
+    assert {(r.status_code, r.json()["error"]["code"]) for r in responses} == {(400, "url_not_allowed")}
 
 
 def test_a_backlog_beyond_the_promise_is_a_429_with_a_retry_after(tmp_path):
@@ -185,7 +214,7 @@ def test_the_slow_urls_of_one_tenant_do_not_block_the_uploads_of_another(service
     def slow_fetch(_url, _limits):
         waiting.release()
         is_free.wait(60)
-        raise AddressRefused("too slow", option="input_reference")
+        raise UrlNotAllowed("too slow", option="input_reference")
 
     monkeypatch.setattr("filmgate.admission.sources.fetch", slow_fetch)
     body = {"prompt": "x", "input_reference": {"image_url": "http://slow.example/a.png"}}

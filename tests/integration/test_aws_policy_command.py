@@ -49,6 +49,16 @@ def test_options_override_settings(monkeypatch):
     assert ("arn:aws:s3:::films/clips/*" in other, "alias/x-*" in other) == (True, True)
 
 
+def test_the_provider_of_the_settings_is_the_only_one_in_the_policy(monkeypatch):
+    options = [*OPTIONS, "--role", "managed"]
+    assert "arn:aws:bedrock:*::foundation-model/*" in json.dumps(policy(*options))
+    for name, value in (("KIND", "bedrock"), ("MODEL", "luma.ray-v2:0"), ("REGION", "us-west-2")):
+        monkeypatch.setenv(f"FILMGATE_PROVIDER__{name}", value)
+    assert "arn:aws:bedrock:us-west-2::foundation-model/luma.ray-v2:0" in json.dumps(policy(*options))
+    monkeypatch.setenv("FILMGATE_PROVIDER__KIND", "http")
+    assert "bedrock" not in json.dumps(policy(*options))
+
+
 def test_queues_come_from_the_setting_or_the_option_and_models_from_their_bucket(monkeypatch):
     monkeypatch.setenv("FILMGATE_QUEUE__WAKER", "sqs://filmgate-{model}.fifo")
     text = json.dumps(policy(*OPTIONS, "--role", "worker", "--models", "weights/models"))

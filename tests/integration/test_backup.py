@@ -1,6 +1,7 @@
 """A backup of a running service is restored on another machine with every job, prompt and clip."""
 
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -16,10 +17,10 @@ from filmgate.cli import app
 from filmgate.database.engine import Database
 from filmgate.errors import KeyringUnavailable, UsageError
 from filmgate.jobs import JobState, Progress, Stage, TenantId
+from filmgate.maintenance.backup import back_up, restore
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import LOCAL_TENANT, Tenant
-from filmgate.worker.backup import back_up, restore
 from tests.service import settings_for
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
@@ -101,6 +102,21 @@ def test_missing_objects_and_keys_are_reported(home, places, tmp_path):
     assert result.unreadable_tenants == ["acme"]
 
 
+def test_a_damaged_object_is_reported_with_its_name(home, places, tmp_path):
+    settings, _, _, (done, *_) = home
+    back_up(settings, *places)
+    new = restored_settings(tmp_path, settings)
+    os.truncate(new.data / "objects" / "acme" / done.id / RESULT.clip.part, 10)
+    assert restore(new, *places).missing_objects == [f"acme/{done.id}/{RESULT.clip.part}"]
+
+
+def test_a_backup_is_one_file_that_needs_no_journal(home, places):
+    """SQLite opens a database with a write-ahead log only where it can write: not from read-only storage."""
+    back_up(home[0], *places)
+    assert [path.name for path in sorted(places[0].iterdir())] == ["filmgate.db", "manifest.json"]
+    assert (places[0] / "filmgate.db").read_bytes()[18:20] == b"\1\1", "2 means a write-ahead log"
+
+
 def test_nothing_is_overwritten(home, places, tmp_path):
     settings = home[0]
     back_up(settings, *places)
@@ -117,6 +133,23 @@ def test_nothing_is_overwritten(home, places, tmp_path):
     (other.data / "keys" / "acme.key").write_bytes(b"k" * 32)
     with pytest.raises(KeyringUnavailable, match="another key"):
         restore(other, *places)
+    (other.data / "keys" / "acme.key").unlink()
+    assert restore(other, *places).unreadable_tenants == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ('{"format": 1, "created_at', "is damaged; use another backup"),
+        ("[]", "is damaged; use another backup"),
+        ('{"format": 1}', "is damaged; use another backup"),
+        ('{"format": 2, "volumes": []}', "a newer version of filmgate wrote the backup"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_not_reported_as_missing(tmp_path, manifest, message):
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(UsageError, match=message):
+        restore(settings_for(tmp_path / "new"), tmp_path, None)
 
 
 def test_the_commands_back_up_and_restore(home, places, tmp_path):
@@ -132,7 +165,7 @@ def test_the_commands_back_up_and_restore(home, places, tmp_path):
     assert (restored.exit_code, "3 jobs restored" in restored.stdout) == (0, True)
     (tmp_path / "incomplete").mkdir()
     incomplete = filmgate(tmp_path / "incomplete", "restore", str(places[0]))
-    assert (incomplete.exit_code, "missing object: acme/" in incomplete.stderr) == (1, True)
+    assert (incomplete.exit_code, "missing or damaged object: acme/" in incomplete.stderr) == (1, True)
     services = open_services(new)
     assert services.api.tenants.find(LOCAL_TENANT).is_enabled
     services.queue._database.close()

@@ -44,7 +44,7 @@ def task_of(provider, policy=ANYTHING, image=None):
     spec = replace(SPEC, source=FRAME if image else None)
     job_id = new_job_id()
     read = (lambda: iter([image[:10], image[10:]])) if image else None
-    return ProviderTask(job_id, job_id, provider.adapt(spec, policy), read)
+    return ProviderTask(job_id, provider.adapt(spec, policy), read)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_start_sends_model_input_bucket_and_key(bedrock, ray, clip_bucket):
 def test_the_same_token_with_another_input_is_rejected(bedrock, ray):
     task = task_of(ray)
     ray.start(task)
-    other = ProviderTask(task.job_id, task.token, task_of(ray, image=png()).rendition, lambda: iter([png()]))
+    other = ProviderTask(task.token, task_of(ray, image=png()).rendition, lambda: iter([png()]))
     with pytest.raises(ProviderRefused, match="ConflictException"):
         ray.start(other)
 

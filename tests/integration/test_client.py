@@ -5,14 +5,18 @@ import inspect
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from filmgate.client import AsyncFilmgate, Filmgate, RequestFailed, VideoFailed
+from filmgate.client.files import PartialFile
 from filmgate.client.operations import Pause
-from filmgate.client.protocol import Call, delay_before_retry
+from filmgate.client.protocol import MAX_ATTEMPTS, Call, delay_before_retry
+from filmgate.errors import UsageError, WriteError
 from filmgate.jobs import Stage
+from tests.full_disk import full_disk
 from tests.images import png
 from tests.service import CLIP, THUMBNAIL
 
@@ -22,20 +26,23 @@ PROMPT = "a red ball bounces"
 class Waiting:
     """An AsyncFilmgate whose methods block, so that one test drives both clients."""
 
-    def __init__(self, url, key):
+    def __init__(self, url, key="", **options):
         self._loop = asyncio.new_event_loop()
-        self._client = AsyncFilmgate(url, key)
+        self._client = AsyncFilmgate(url, key, **options)
 
     def __getattr__(self, name):
         method = getattr(self._client, name)
 
         def call(*args, **options):
             found = method(*args, **options)
-            if inspect.isasyncgen(found):
-                return self._loop.run_until_complete(_collect(found))
-            return self._loop.run_until_complete(found)
+            return self._iterate(found) if inspect.isasyncgen(found) else self._loop.run_until_complete(found)
 
         return call
+
+    def _iterate(self, generator):
+        with suppress(StopAsyncIteration):
+            while True:
+                yield self._loop.run_until_complete(anext(generator))
 
     def __enter__(self):
         return self
@@ -45,8 +52,7 @@ class Waiting:
         self._loop.close()
 
 
-async def _collect(generator):
-    return [item async for item in generator]
+both = pytest.mark.parametrize("client_type", [Filmgate, Waiting], ids=["blocking", "async"])
 
 
 @pytest.fixture(params=[Filmgate, Waiting], ids=["blocking", "async"])
@@ -61,7 +67,7 @@ def test_a_video_is_created_waited_for_and_downloaded(service, sdk, tmp_path):
     assert (video.status, video.seconds, video.is_final) == ("queued", "2", False)
     service.hand().make()
     seen = []
-    done = sdk.wait(video, on_progress=seen.append, is_shown=True)
+    done = sdk.wait(video, on_progress=seen.append, show_progress=True)
     assert (done.status, done.summary, seen[-1]) == ("completed", "completed", done)
     assert sdk.download(done, tmp_path / "new" / "clip.mp4").read_bytes() == CLIP
     assert sdk.download(done.id, tmp_path / "still.jpg", "thumbnail").read_bytes() == THUMBNAIL
@@ -76,10 +82,11 @@ def test_a_running_video_is_followed_until_it_ends(service, sdk):
     hand.take()
     hand.report(Stage.DENOISE, 5, 10, 0.5)
     assert sdk.get(video).summary.startswith("denoise, 50 %")
-    finish = threading.Timer(0.1, hand.finish)
-    finish.start()
-    events = list(sdk.events(video))
-    finish.join()
+    events = []
+    for event in sdk.events(video):
+        if not events:
+            hand.finish()
+        events.append(event)
     assert events[0][1]["progress"] == 50
     assert events[-1][1]["status"] == "completed"
 
@@ -105,13 +112,23 @@ def test_waiting_for_a_video_ends_with_it(service, sdk):
 
 def test_a_server_that_does_not_wait_is_asked_again_after_a_pause():
     with Filmgate("http://127.0.0.1:9", "key") as client:
-        waiting = client._wait("video_1", {})
+        waiting = client._wait("video_1")
         assert next(waiting).options == {}
         asked = waiting.send(answer("in_progress"))
         assert asked.options["headers"] == {"Prefer": "wait=5"}
         assert waiting.send(answer("in_progress")) == Pause(5.0)
         assert waiting.send(None) == asked
         assert waiting.send(answer("in_progress", {"preference-applied": "wait=5"})) == asked
+        with pytest.raises(StopIteration):
+            waiting.send(answer("completed"))
+
+
+def test_a_timeout_shorter_than_the_polling_interval_is_waited_for():
+    with Filmgate("http://127.0.0.1:9", "key") as client:
+        waiting = client._wait("video_1", timeout_seconds=2.2)
+        next(waiting)
+        asked = waiting.send(answer("in_progress"))
+        assert asked.options["headers"] == {"Prefer": "wait=2"}
         with pytest.raises(StopIteration):
             waiting.send(answer("completed"))
 
@@ -171,10 +188,89 @@ def test_a_retried_create_is_the_same_job(service, monkeypatch, failure):
     assert sent == [video.id, video.id]
 
 
-def test_a_server_that_does_not_run_is_named(monkeypatch):
-    monkeypatch.setattr("filmgate.client.blocking.time.sleep", lambda _seconds: None)
-    with Filmgate("http://127.0.0.1:9") as client, pytest.raises(RequestFailed, match="filmgate serve"):
-        client.list()
+@pytest.fixture
+def no_pauses(monkeypatch):
+    def retry_at_once(response, attempt):
+        return None if delay_before_retry(response, attempt) is None else 0.0
+
+    monkeypatch.setattr("filmgate.client.operations.delay_before_retry", retry_at_once)
+
+
+# Every way to call the server: one request, and responses that are read while they arrive.
+CALLS = {
+    "list": lambda client, folder: client.list(),
+    "download": lambda client, folder: client.download("video_1", folder / "clip.mp4"),
+    "stream": lambda client, folder: list(client.stream("video_1")),
+    "events": lambda client, folder: list(client.events("video_1")),
+}
+every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+@both
+@every_call
+def test_a_server_that_does_not_run_is_named(client_type, call, no_pauses, tmp_path):
+    with client_type("http://127.0.0.1:9") as client, pytest.raises(RequestFailed, match="filmgate serve"):
+        call(client, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@both
+@every_call
+def test_a_busy_server_is_asked_again(client_type, call, no_pauses, tmp_path):
+    answers = [httpx.Response(status) for status in (408, 429, 502, 503)]
+    body = b'event: status\ndata: {"status": "completed"}\n\n'
+    page = {"data": [], "has_more": False, "last_id": None}
+
+    def send(request):
+        assert request.url.path.startswith("/v1/videos")
+        if answers:
+            return answers.pop(0)
+        return httpx.Response(200, json=page) if call is CALLS["list"] else httpx.Response(200, content=body)
+
+    with client_type("http://x", transport=httpx.MockTransport(send)) as client:
+        assert call(client, tmp_path)
+    assert answers == []
+
+
+@both
+def test_an_event_stream_that_ends_at_once_is_opened_again_five_times_at_most(client_type, no_pauses):
+    opened = []
+    send = httpx.MockTransport(lambda request: opened.append(request) or httpx.Response(200))
+    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed):
+        list(client.events("video_1"))
+    assert len(opened) == MAX_ATTEMPTS
+
+
+class Cut(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that is cut off."""
+
+    def __iter__(self):
+        yield b"half a"
+        raise httpx.ReadError("the connection was lost")
+
+    async def __aiter__(self):
+        for chunk in self:
+            yield chunk
+
+
+@both
+@pytest.mark.parametrize("name", ["download", "stream"])
+def test_a_body_that_is_cut_off_is_an_error_and_leaves_no_file(client_type, name, tmp_path):
+    send = httpx.MockTransport(lambda _request: httpx.Response(200, stream=Cut()))
+    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed) as caught:
+        CALLS[name](client, tmp_path)
+    assert (caught.value.reason, list(tmp_path.iterdir())) == ("connection_lost", [])
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
+    # The chunk is in a buffer until the file is closed.
+    error = pytest.raises(WriteError, match="clip.mp4 cannot be written")
+    with error, full_disk(10), PartialFile(tmp_path / "clip.mp4") as file:
+        file.write(b"x" * 100)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(WriteError, match="taken cannot be written"), PartialFile(tmp_path / "taken") as file:
+        file.write(b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +286,12 @@ def test_the_server_decides_what_is_retried(status, headers, delay):
 def test_the_client_of_a_local_server_reads_its_key_file(service):
     with Filmgate.local(service.settings.data, service.url) as client:
         assert client.list(limit=1).videos
+
+
+def test_a_file_that_contains_no_key_is_named(tmp_path):
+    (tmp_path / "local.key").write_bytes(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"local\.key cannot be read: it contains no key"):
+        Filmgate.local(tmp_path)
 
 
 def test_the_client_imports_nothing_of_the_server():

@@ -15,7 +15,7 @@ NEEDS_FOLDER = {
     "restore": ["copy"],
     "route": ["video_0"],
     "models pull": ["s3://film/models/wan/v1/"],
-    "models forget-golden": ["abc"],
+    "models reset-canary": ["abc"],
     "tenant add": ["acme"],
     "tenant set": ["acme", "--weight", "2"],
     "tenant list": [],
@@ -103,3 +103,14 @@ def test_the_given_folder_is_the_one_that_is_used(run_command, tmp_path):
     _, out, _ = run_command("config", "--data", "mine", "--json")
     assert '"data": {"value": "mine", "source": "--data"}' in out
     assert not (tmp_path / "data").exists()
+
+
+def test_a_migration_names_the_database_that_it_changed(run_command, tmp_path):
+    (tmp_path / "mine").mkdir()
+    code, out, err = run_command("deploy", "migrate", "--data", "mine")
+    assert (code, out, err) == (0, "the schema is up to date\n", "database: mine/filmgate.db\n")
+    assert (tmp_path / "mine" / "filmgate.db").is_file()
+
+
+def test_an_eviction_of_nothing_prints_nothing(run_command):
+    assert run_command("models", "evict", "--to", "0")[:2] == (0, "")

@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from filmgate.api.edge import SLOW_THREADS
 from filmgate.api.services import THREADS
-from filmgate.errors import ImageRefused
+from filmgate.errors import InvalidImage
 from filmgate.telemetry.logs import JsonFormatter
 from tests.images import png
-from tests.service import running, settings_for
+from tests.service import CLIP, running, settings_for
 from tests.waiting import wait_until
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -41,10 +42,11 @@ def error_of(response):
 
 
 @pytest.mark.parametrize("kind", ["application/json", FORM["content-type"]])
-def test_a_large_body_that_is_not_multipart_is_refused_unread(service, kind):
+@pytest.mark.parametrize("path", ["/v1/videos", "/v1/plan", "/v1/tenants"])
+def test_a_large_body_that_is_not_multipart_is_refused_unread(service, path, kind):
     # Only the headers are sent: the response cannot have waited for the body.
     head = (
-        f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\n"
         f"Content-Type: {kind}\r\nContent-Length: 8000000\r\n\r\n"
     )
     assert b"413 " in ask(service, head.encode())[:20]
@@ -103,9 +105,20 @@ def test_a_broken_host_or_origin_is_not_local(tmp_path):
             assert httpx.get(f"{service.url}/v1/videos", headers=headers).status_code in (400, 401)
 
 
-@pytest.mark.parametrize("path", ["/v1/videos", "/v1/videos/edits", "/v1/videos/x/remix?limit=x"])
-def test_without_a_key_nothing_of_the_body_is_looked_at(service, path):
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: nonsense\r\nContent-Length: 99999999\r\n\r\n"
+@pytest.mark.parametrize(
+    "route",
+    [
+        "POST /v1/videos",
+        "POST /v1/videos/edits",
+        "POST /v1/videos/x/remix?limit=x",
+        "POST /v1/plan",
+        "POST /v1/tenants",
+        "PATCH /v1/tenants/local",
+        "POST /v1/tenants/local/rotate",
+    ],
+)
+def test_without_a_key_nothing_of_the_body_is_looked_at(service, route):
+    head = f"{route} HTTP/1.1\r\nHost: x\r\nContent-Type: nonsense\r\nContent-Length: 99999999\r\n\r\n"
     assert b"401 " in ask(service, head.encode())[:20]
 
 
@@ -129,7 +142,7 @@ def test_an_upload_waits_encrypted_on_disk_and_disappears(service, client, monke
     def refuse(upload, _settings):
         seen.append(_content(files[0]))
         assert upload.data == image
-        raise ImageRefused("seen", option=upload.option)
+        raise InvalidImage("seen", option=upload.option)
 
     monkeypatch.setattr("filmgate.admission.sources.clean_image", refuse)
     body = {"data": {"prompt": "x"}, "files": {"input_reference": ("a.png", image, "image/png")}}
@@ -196,21 +209,79 @@ def test_an_address_that_sends_too_many_requests_gets_a_429_and_a_flood_is_disco
         assert httpx.get(f"{service.url}/healthz").status_code == 200
 
 
-def test_writes_of_one_tenant_do_not_take_the_threads_of_the_others(service):
-    writing = service.add_tenant("writing")
+@pytest.mark.parametrize(
+    ("path", "prompt", "status"),
+    [("/v1/videos", "ball", 200), ("/v1/videos/estimate", "a naked child", 400)],
+    ids=["creates", "rejected estimates, which are in the audit log"],
+)
+def test_writes_of_one_tenant_do_not_take_the_threads_of_the_others(service, path, prompt, status):
+    tenant = f"writing-{status}"
+    writing = service.add_tenant(tenant)
 
-    def create(number):
+    def write(number):
         with service.client(writing) as client:
-            return client.post("/v1/videos", json={"prompt": f"ball {number}", "seconds": "1"}).status_code
+            return client.post(path, json={"prompt": f"{prompt} {number}", "seconds": "1"}).status_code
 
     with ThreadPoolExecutor(THREADS + 4) as pool:
-        # Nobody can write: every create waits on its thread.
+        # Nobody can write: every request waits on its thread.
         with service.services.queue._database.write():
-            creates = [pool.submit(create, number) for number in range(THREADS + 4)]
-            wait_until(lambda: len(service.edge.writes._waiting.get("writing", ())) == THREADS)
+            writes = [pool.submit(write, number) for number in range(THREADS + 4)]
+            wait_until(lambda: len(service.edge.writes._waiting.get(tenant, ())) == THREADS)
             with service.client() as client:
                 assert client.get("/v1/videos").status_code == 200
-        assert {each.result() for each in creates} == {200}
+        assert {each.result() for each in writes} == {status}
+
+
+def test_downloads_of_one_tenant_do_not_take_the_threads_of_the_others(service, monkeypatch):
+    key, is_over = service.add_tenant("downloading"), threading.Event()
+    with service.client(key) as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+        while service.hand().make().id != video:
+            pass
+    store = type(service.services.store)
+
+    def read_slowly(_store, _name, *_range):
+        is_over.wait()
+        yield CLIP
+
+    def download(_number):
+        with service.client(key) as client:
+            return client.get(f"/v1/videos/{video}/content").content
+
+    monkeypatch.setattr(store, "read", read_slowly)
+    with ThreadPoolExecutor(THREADS + 4) as pool:
+        downloads = [pool.submit(download, number) for number in range(THREADS + 4)]
+        try:
+            wait_until(lambda: len(service.edge.store_calls._waiting.get("downloading", ())) == THREADS)
+            with service.client() as client:
+                assert client.get("/v1/videos").status_code == 200
+        finally:
+            is_over.set()
+        assert {each.result() for each in downloads} == {CLIP}
+
+
+def test_plans_of_one_tenant_leave_threads_for_the_uploads_of_others(service, monkeypatch):
+    planning, is_over, running_plans = service.add_tenant("planning"), threading.Event(), []
+
+    def plan(question):
+        running_plans.append(question)
+        is_over.wait()
+        return {}
+
+    def ask_for_plan(_number):
+        with service.client(planning) as client:
+            return client.post("/v1/plan", json={"model": "wan2.1-t2v-14b"}).status_code
+
+    monkeypatch.setattr("filmgate.api.plan._plan", plan)
+    with ThreadPoolExecutor(SLOW_THREADS) as pool:
+        asked = [pool.submit(ask_for_plan, number) for number in range(SLOW_THREADS)]
+        try:
+            waiting = lambda: len(service.edge.slow._waiting.get("planning", ()))  # noqa: E731
+            wait_until(lambda: len(running_plans) + waiting() == SLOW_THREADS)
+            assert len(running_plans) == 2
+        finally:
+            is_over.set()
+        assert {each.result() for each in asked} == {200}
 
 
 def test_event_streams_are_counted_per_tenant_until_they_end(limited):
@@ -244,16 +315,22 @@ def test_viewers_of_a_queued_video_share_one_poller(service, client, monkeypatch
     video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
     calls, real = [], service.services.reader.find
     monkeypatch.setattr(
-        type(service.services.reader), "find", lambda _self, *args: calls.append(args) or real(*args)
+        type(service.services.reader),
+        "find",
+        lambda _self, *args, **options: calls.append(args) or real(*args, **options),
     )
     threads = [threading.Thread(target=client.get, args=(f"/v1/videos/{video}/stream",)) for _ in range(10)]
     for thread in threads:
         thread.start()
     wait_until(lambda: service.edge.streams.total == 10)
+    polls, changes = [], service.services.reader.changes
+    monkeypatch.setattr(
+        type(service.services.reader), "changes", lambda _self, seen: polls.append(seen) or changes(seen)
+    )
     calls.clear()
-    time.sleep(0.5)
-    # Ten viewers that poll every 50 ms would have read the job a hundred times.
-    assert len(calls) < 30
+    wait_until(lambda: len(polls) >= 20)
+    # Ten viewers that poll on their own, every 50 ms, would have read the job a hundred times.
+    assert len(calls) < 50
     client.post(f"/v1/videos/{video}/cancel")
     for thread in threads:
         thread.join(30)

@@ -9,14 +9,17 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled, ModelError, OutOfMemory, UsageError
-from filmgate.jobs import Size, SourceKind
+from filmgate.jobs import Size, SourceKind, Stage
+from filmgate.models.families import FAMILIES as KNOWN
 from filmgate.models.limits import ModelLimits
+from filmgate.pipeline.canary import MAX_DIFFERENCE, make_golden
 from filmgate.pipeline.clip_writer import ClipOutputs
-from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import denoise
+from filmgate.pipeline.loading.families import FAMILIES
 from filmgate.pipeline.loading.loader import image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt, TextCache, encode_text
+from filmgate.pipeline.text import Prompt, TextCache, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -31,9 +34,9 @@ FRAMES = {"svd": 3, "ltx": 17, "ltx-0.9.5": 17}
 
 
 def make_request(model, name, image=None, steps=2, seed=1):
-    side = max(model.limits.size.multiple, 32)
+    size = model.limits.size.nearest(Size(32, 32))
     frames = FRAMES.get(name, 9)
-    return make_clip_request(model, f"{side}x{side}", image, frames=frames, steps=steps, seed=seed)
+    return make_clip_request(model, str(size), image, frames=frames, steps=steps, seed=seed)
 
 
 def render(model, request, path, control=None, prompt="a red ball"):
@@ -59,9 +62,31 @@ def test_a_clip_is_rendered_to_a_file(model, name, picture, tmp_path):
         assert set(report.stage_seconds) == {Stage.TEXT, Stage.DENOISE, Stage.DECODE}
 
 
+def test_the_pipeline_has_a_class_for_every_family():
+    assert tuple(family.facts for family in FAMILIES) == KNOWN
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_family_passes_its_canary(model, name):
+    """The clip has the frames and the size that were requested, with the shortest length above one frame."""
+    golden = make_golden(model(name), Renderer(model(name), CPU))
+    assert golden.tolerance <= MAX_DIFFERENCE
+
+
+def test_lengths_that_cogvideox_would_decode_to_others_are_refused(model):
+    frames = model("cogvideox").limits.frames
+    assert [n for n in range(1, 50) if frames.nearest(n) == n] == [1, 9, 17, 25, 33, 41, 49]
+
+
+def test_learned_positions_fix_the_size_and_positions_of_cogvideox_15_bound_it(model):
+    with pytest.raises(UsageError, match="renders 64x64 only"):
+        model("cogvideox-image").limits.size.check("cogvideox", Size(128, 128))
+    assert model("cogvideox-1.5").limits.size.nearest(Size(4800, 600)) == Size(2400, 304)
+
+
 def assert_stages_in_order(reports, steps, frames):
     stages = list(dict.fromkeys(p.stage for p in reports))
-    assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.FINISH]
+    assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE]
     assert [p.done for p in reports if p.stage is Stage.DENOISE] == list(range(steps + 1))
     decoded = [p.done for p in reports if p.stage is Stage.DECODE]
     assert decoded == sorted(decoded)
@@ -154,9 +179,9 @@ LIMITS = {
     "wan-image": (16, 4),
     "ltx": (32, 8),
     "ltx-0.9.5": (32, 8),
-    "cogvideox": (16, 4),
-    "cogvideox-1.5": (16, 4),
-    "cogvideox-image": (16, 4),
+    "cogvideox": (16, 8),
+    "cogvideox-1.5": (16, 8),
+    "cogvideox-image": (16, 8),
     "hunyuanvideo": (16, 4),
     "hunyuanvideo-image": (16, 4),
     "svd": (8, 1),
@@ -169,11 +194,11 @@ DEFAULTS = {
     "ltx": (704, 512, 161, 25, 50),
     "ltx-0.9.5": (704, 512, 161, 25, 50),
     "cogvideox": (64, 64, 9, 8, 50),
-    "cogvideox-1.5": (64, 64, 9, 16, 50),
-    "cogvideox-image": (64, 64, 49, 8, 50),
+    "cogvideox-1.5": (1360, 768, 9, 16, 50),
+    "cogvideox-image": (64, 64, 9, 8, 50),
     "hunyuanvideo": (1280, 720, 129, 24, 50),
     "hunyuanvideo-image": (1280, 720, 129, 24, 50),
-    "svd": (1024, 576, 25, 7, 25),
+    "svd": (1024, 576, 14, 7, 25),
 }
 
 
@@ -202,7 +227,21 @@ def test_a_model_may_have_its_own_defaults(model_folder, tmp_path):
     assert (limits.frames.default, limits.steps.default, limits.fps.default) == (5, 3, 16)
 
 
-@pytest.mark.parametrize("text", ["{", '{"colour": "red"}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"colour": "red"}',
+        "[1]",
+        '{"width": 250}',
+        '{"height": "64"}',
+        '{"frames": 6}',
+        '{"fps": "16"}',
+        '{"steps": 0}',
+        '{"steps": 2.5}',
+        '{"guidance": -1}',
+    ],
+)
 def test_unusable_own_defaults_are_a_model_error_that_names_the_file(model_folder, text, tmp_path):
     folder = linked(model_folder("wan2.1"), tmp_path / "wan")
     (folder / "filmgate.json").write_text(text)

@@ -165,7 +165,10 @@ def test_a_full_disk_behind_stdout_is_one_line_on_stderr(tmp_path):
         (("a cat", "-o", "-", "--json"), "--output: - writes a single clip"),
         (("a cat", "--prompts", "x.txt"), "PROMPT: give either PROMPT or --prompts FILE, not both"),
         (("--prompts", "missing.txt"), "--prompts: missing.txt cannot be read"),
-        (("a cat", "-n", "2", "--thumbnail", "t.jpg"), "--thumbnail, --spritesheet: is written for a single"),
+        (
+            ("a cat", "-n", "2", "--thumbnail", "t.jpg"),
+            "--thumbnail: stills are written for a single clip only",
+        ),
         (("a cat", "--seconds", "60"), "--seconds: flipbook renders 0.25 to 12 seconds"),
     ],
 )

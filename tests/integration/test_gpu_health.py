@@ -7,7 +7,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from filmgate.errors import DeviceBroken, DeviceDrifted
+from filmgate.errors import DeviceBroken, DeviceDrifted, QueueUnavailable
 from filmgate.jobs import JobState, Stage
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.settings import PipelineSettings
@@ -151,27 +151,41 @@ def test_an_error_of_a_program_is_counted_and_stops_nothing(gpu, nvml):
     assert watch.state.xids == {31: 1}
 
 
-def test_a_worker_whose_canary_drifts_is_drained(site):
+class Checked(Tapped):
+    """A runner that can check itself; `error` is what its next check raises."""
+
+    gpu, speed, gpu_status, error = GpuReadings(), 0.5, GpuStatus(True, 91.0), None
+
+    def recheck(self):
+        if (error := type(self).error) is not None:
+            type(self).error = None
+            raise error
+
+    def watched(self, on_broken):
+        raise NotImplementedError
+
+
+def test_a_worker_whose_canary_drifts_is_drained(site, monkeypatch):
     """The canary is rendered for life, also when jobs wait."""
-
-    class Drifting(Tapped):
-        gpu, speed, gpu_status = GpuReadings(), 0.5, GpuStatus(True, 91.0)
-
-        def recheck(self):
-            raise DeviceDrifted("the weights in memory have changed")
-
-        def watched(self, on_broken):
-            raise NotImplementedError
-
+    monkeypatch.setattr(Checked, "error", DeviceDrifted("the weights in memory have changed"))
     site.settings = FAST.model_copy(update={"canary_seconds": 1e-6})
     telemetry = WorkerTelemetry()
     job = site.enqueue()
-    with site.worker(Drifting(lambda task, output: None), telemetry=telemetry) as worker:
+    with site.worker(Checked(lambda task, output: None), telemetry=telemetry) as worker:
         worker.thread.join(60)
     assert [error.exit_code for error in worker.failures] == [4]
     assert (worker.status.speed, worker.status.gpu) == (0.5, GpuStatus(True, 91.0))
     assert telemetry.health.readiness().read()["canary"] == "device_unusable"
     assert site.find(job).state is JobState.QUEUED
+
+
+def test_a_canary_that_is_due_in_a_database_outage_does_not_end_the_worker(site, monkeypatch):
+    monkeypatch.setattr(Checked, "error", QueueUnavailable("the golden clip cannot be read"))
+    site.settings = FAST.model_copy(update={"canary_seconds": 1e-6})
+    job = site.enqueue()
+    with site.worker(Checked(lambda task, output: None)) as worker:
+        ended = site.wait_for(job, lambda j: j.state.is_final or not worker.thread.is_alive())
+    assert (ended.state, Checked.error) == (JobState.COMPLETED, None)
 
 
 def test_a_runner_on_a_gpu_reads_it_while_it_is_watched(nvml):

@@ -8,9 +8,10 @@ from io import BytesIO
 
 import av
 import pytest
+import torch
 
-from filmgate.errors import Cancelled, DecodeError, DeviceError, ObjectCorrupt, UsageError
-from filmgate.jobs import JobId, Source, SourceKind, Stage, StillKind, TenantId, VideoSpec
+from filmgate.errors import Cancelled, DecodeError, DeviceError, ObjectCorrupt, ObjectNotFound, UsageError
+from filmgate.jobs import Source, SourceKind, Stage, StillKind, TenantId, VideoSpec
 from filmgate.pipeline import canary
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import collect_and_freeze, estimate_bytes, release
@@ -46,7 +47,7 @@ def runner():
 
 
 def task(spec=SPEC, **fields):
-    return RenderTask(JobId("video_" + "0" * 32), spec, **fields)
+    return RenderTask(spec, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,30 @@ def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runn
     assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
     assert only(again, Latents) == []
     assert b"".join(only(again, ClipSource)[0].open_chunks()) == b"".join(source.open_chunks())
+
+
+def test_a_clip_that_steps_down_the_memory_ladder_says_so(runner):
+    """Memory runs out once, in the middle of a decode with whole frames."""
+    model, _ = runner._loaded.get("tiny")
+    calls = []
+
+    def run_out(*_):
+        calls.append(1)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("out of memory")
+
+    hook = model.pipe.vae.decoder.register_forward_pre_hook(run_out)
+    try:
+        outputs = list(runner.render(task(replace(SPEC, width=192))))
+    finally:
+        hook.remove()
+    [source] = only(outputs, ClipSource)
+    assert source.reduced_to == "128 px tiles, caches on the host"
+    assert count_frames(b"".join(source.open_chunks())) == 9
+    counter = runner._metrics._steps.labels("tiny", source.reduced_to)
+    assert counter._value.get() == 1
+    [other] = only(list(runner.render(task())), ClipSource)
+    assert other.reduced_to is None  # of another clip
 
 
 def test_tenants_do_not_share_cached_prompts(runner):
@@ -182,7 +207,7 @@ def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypa
     """Two models take turns where only one fits: the second is loaded when the first clip is finished."""
     folder = str(model_folder("wan2.1"))
     settings = PipelineSettings(device="cpu")
-    size = estimate_bytes(folder, settings)
+    size = estimate_bytes(folder, settings, None)
     monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
     runner = GpuRunner({"one": folder, "other": folder}, settings)
     device = Device()
@@ -202,6 +227,17 @@ def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypa
     other.join(60)
     assert b"".join(clips[0].open_chunks()) == b"".join(source.open_chunks())
     assert runner._loaded.names == ("other",)
+
+
+def test_a_checkpoint_that_was_deleted_meanwhile_is_made_again(runner, outputs):
+    def read():
+        raise ObjectNotFound("the object does not exist")
+        yield b""
+
+    again = list(runner.render(task(read_latents=read)))
+    [first], [second] = only(outputs, Latents), only(again, Latents)
+    assert b"".join(second.chunks) == b"".join(first.chunks)
+    assert isinstance(again[-1], ClipSource)
 
 
 def test_an_unreadable_checkpoint_is_refused(runner):
@@ -256,7 +292,7 @@ def test_a_sticky_gpu_error_is_a_device_error(runner, monkeypatch):
 def test_two_models_are_swapped_where_only_one_fits(model_folder, monkeypatch):
     folder = str(model_folder("wan2.1"))
     settings = PipelineSettings(device="cpu")
-    size = estimate_bytes(folder, settings)
+    size = estimate_bytes(folder, settings, None)
     assert size > 0
     monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
     runner = GpuRunner({"one": folder, "other": folder}, settings)

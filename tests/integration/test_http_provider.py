@@ -16,10 +16,10 @@ from filmgate.errors import (
     ProviderUnusable,
     SettingsError,
 )
-from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec, new_job_id
+from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
 from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ProviderTask
-from filmgate.providers.http import parse_seconds, parse_sizes
+from filmgate.providers.http import parse_seconds
 from filmgate.settings import ProviderSettings
 
 SPEC = VideoSpec(
@@ -82,7 +82,7 @@ def provider_of(api, **fields):
 
 def task_of(provider, spec=SPEC, source=None):
     read = (lambda: iter([source])) if source else None
-    return ProviderTask(new_job_id(), "token-1", provider.adapt(spec, ANYTHING), read)
+    return ProviderTask("token-1", provider.adapt(spec, ANYTHING), read)
 
 
 def test_an_api_that_lists_no_limits_gets_only_fields_of_the_openai_api(api):
@@ -221,6 +221,31 @@ def test_an_invocation_id_cannot_change_the_path(api, given, path):
     assert provider_of(api).poll(InvocationId(given)).state is InvocationState.PENDING
 
 
+LIMITS = {
+    "size": {"default": "256x256", "multiple": 32, "min_side": 64, "max_side": 512, "max_pixels": 262144},
+    "seconds": {"default": 2, "min": 1, "max": 8},
+    "sources": ["image"],
+}
+
+
+@pytest.mark.parametrize(
+    ("levels", "quality"), [(None, ("full",)), ([], ("full",)), ([{"name": "draft"}], ("draft",))]
+)
+def test_a_model_without_quality_levels_renders_in_full(api, levels, quality):
+    listed = {"id": "sora-2", "limits": LIMITS, "quality_levels": levels}
+    api.respond("GET", "/v1/models", {"data": [listed]})
+    (model,) = provider_of(api).models()
+    assert (model.quality, model.takes_image) == (quality, True)
+
+
+@pytest.mark.parametrize("change", [{"limits": [1]}, {"limits": {}}, {"quality_levels": [None]}])
+def test_limits_that_cannot_be_parsed_are_an_error_of_the_provider(api, change):
+    listed = {"id": "sora-2", "limits": LIMITS, "quality_levels": []} | change
+    api.respond("GET", "/v1/models", {"data": [listed]})
+    with pytest.raises(ProviderError, match="cannot be parsed"):
+        provider_of(api).models()
+
+
 def test_a_model_that_the_api_does_not_have_is_an_error(api):
     with pytest.raises(ProviderUnusable, match="no model 'veo'"):
         provider_of(api, model="veo").models()
@@ -260,7 +285,5 @@ def test_an_api_without_a_key_is_called_without_authorization(api):
     assert "Authorization" not in api.requests[-1][2]
 
 
-def test_sizes_and_lengths_in_settings_are_parsed():
-    assert parse_sizes("1280x720, 720x1280") == ((1280, 720), (720, 1280))
-    assert parse_seconds("4,8.5") == (4.0, 8.5)
-    assert (parse_sizes(""), parse_seconds("")) == ((), ())
+def test_lengths_in_settings_are_parsed():
+    assert (parse_seconds("4,8.5"), parse_seconds("")) == ((4.0, 8.5), ())

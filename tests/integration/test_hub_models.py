@@ -57,6 +57,16 @@ def test_a_pulled_model_is_loaded_at_its_revision_without_asking_the_hub(server)
     assert hub.find_hub_model(ID).revision == "b" * 40
 
 
+def test_a_tag_is_pinned_like_a_revision(server):
+    """A worker that names a tag starts without the hub, and keeps its revision when the tag moves."""
+    folder = ensure_local(f"{ID}@v1.0", None, None)
+    server.revision, server.status = "b" * 40, 503
+    for text in (ID, f"{ID}@v1.0", f"{ID}@{'a' * 40}"):
+        assert ensure_local(text, None, None) == folder
+    server.status = None
+    assert hub.pull_hub_model(f"{ID}@v1.0").revision == "b" * 40
+
+
 def test_a_file_that_arrives_damaged_is_refused_and_fetched_again(server):
     weights = "vae/diffusion_pytorch_model.safetensors"
     server.damaged.add(weights)
@@ -68,6 +78,17 @@ def test_a_file_that_arrives_damaged_is_refused_and_fetched_again(server):
     (model.folder / weights).write_bytes(b"damaged on disk")
     assert hub.verify_hub_model(ID).damaged == (weights,)
     assert hub.pull_hub_model(ID).is_whole
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"manifest": {"format": 1, "files": []}}'])
+def test_a_damaged_pin_is_an_error_that_a_pull_repairs(server, text):
+    pin = hub.pull_hub_model(ID).folder.parents[1] / hub.PIN_FILE
+    pin.write_text(text)
+    for read in (hub.find_hub_model, hub.evict_hub_model, hub.verify_hub_model):
+        with pytest.raises(ModelError, match=hub.PIN_FILE):
+            read(ID)
+    assert hub.pull_hub_model(ID).is_whole
+    assert hub.find_hub_model(ID) is not None
 
 
 def test_hub_folder_and_package_are_listed_alike_and_found_in_any_spelling(server, tmp_path):
@@ -86,7 +107,7 @@ def test_hub_folder_and_package_are_listed_alike_and_found_in_any_spelling(serve
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_wrong_is_said_with_the_remedy(server):
+def test_errors_include_a_remedy(server):
     with pytest.raises(UsageError, match="the hub has no model other/model; check the spelling"):
         hub.pull_hub_model("other/model")
     del server.files["model_index.json"]
@@ -117,13 +138,14 @@ def test_an_adapter_of_the_hub_is_pulled_once_checked_and_pinned(adapters):
     assert adapters.requested == []
     named = ensure_adapter(f"{ID}/fp8/style.safetensors", None, None)
     assert named.read_bytes() == b"small"
+    assert hub.find_hub_model(ID).revision == "a" * 40
     assert {record.path for record in hub.find_hub_model(ID).manifest.files} == {
         "style.safetensors",
         "fp8/style.safetensors",
     }
 
 
-def test_what_is_wrong_with_an_adapter_is_said_with_the_remedy(adapters):
+def test_errors_of_an_adapter_include_a_remedy(adapters):
     with pytest.raises(
         UsageError, match=f"{ID} has no file a.safetensors; name one of fp8/style.safetensors,"
     ):

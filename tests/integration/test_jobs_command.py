@@ -48,3 +48,9 @@ def test_an_error_is_one_sentence(jobs, arguments, code, message):
     ended, _, err = jobs(*arguments)
     assert ended == code
     assert message in err
+
+
+def test_the_key_in_the_given_data_folder_is_used_instead_of_the_configured_one(jobs, monkeypatch, tmp_path):
+    (tmp_path / "other.key").write_text("fg_other")
+    monkeypatch.setenv("FILMGATE_CLIENT__KEY_FILE", str(tmp_path / "other.key"))
+    assert jobs("list")[0] == 0

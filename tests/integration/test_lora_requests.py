@@ -42,6 +42,14 @@ def test_a_request_names_an_adapter_and_the_job_has_it(service):
     assert foreign.json()["error"]["message"] == unknown.json()["error"]["message"].replace("nobody", "own")
 
 
+@pytest.mark.parametrize("model", ["Flipbook", "sora-2", "sora-2+sketch"])
+def test_an_adapter_is_named_with_any_name_of_its_model(service, model):
+    lora = {} if "+" in model else {"lora": "sketch"}
+    with service.client() as client:
+        made = client.post("/v1/videos", json={"prompt": "a red ball", "model": model} | lora)
+    assert (made.status_code, made.json().get("lora")) == (200, "sketch:1"), made.text
+
+
 def test_the_own_adapter_of_a_tenant_works_for_it(service):
     key = service.add_tenant("acme")
     with service.client(key) as client:

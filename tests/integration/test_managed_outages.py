@@ -4,15 +4,17 @@ from copy import copy
 
 import pytest
 
-from filmgate.errors import ProviderError, ProviderUnusable
+from filmgate.errors import ProviderError, ProviderUnusable, QueueUnavailable
 from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason
 from filmgate.providers import open_provider
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Phase, Signal
-from filmgate.providers.invocations import RecordState
+from filmgate.providers.invocations import RecordState, SqlInvocations
 from filmgate.providers.managed import download
 from filmgate.scheduling.base import Offer
+from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import ProviderSettings
+from filmgate.worker import publisher
 from filmgate.worker_process import build_managed_worker
 from tests.fake_bedrock import make_mp4
 from tests.managed_site import open_managed_site
@@ -70,13 +72,61 @@ def test_a_job_returns_to_our_gpus_at_once_when_a_retry_cannot_help(managed_site
 
 
 def test_a_start_without_a_response_is_retried_and_billed_once(managed_site, bedrock):
-    bedrock.answer_seconds = 1.0
+    bedrock.is_silent = True
     job = managed_site.enqueue()
-    with managed_site.worker(timeout_seconds=0.3):
+    with managed_site.worker(timeout_seconds=1.0):
         wait_until(lambda: len(bedrock.starts) >= 2)
-        bedrock.answer_seconds = 0.0
+        bedrock.is_silent = False
         assert managed_site.wait_for(job).state is JobState.COMPLETED
     assert (len(bedrock.paid), set(bedrock.starts)) == (1, {job.id})
+
+
+def test_a_start_whose_id_cannot_be_recorded_is_not_repeated(managed_site, bedrock, monkeypatch):
+    left, set_invocation = 3, SqlInvocations.set_invocation
+
+    def set_after_an_outage(self, job_id, invocation_id):
+        nonlocal left
+        left -= 1
+        if left > 0:
+            raise QueueUnavailable("down")
+        set_invocation(self, job_id, invocation_id)
+
+    monkeypatch.setattr(SqlInvocations, "set_invocation", set_after_an_outage)
+    job = managed_site.enqueue()
+    with managed_site.worker():
+        assert managed_site.wait_for(job).state is JobState.COMPLETED
+    assert (bedrock.starts, left) == ([job.id], 0)
+
+
+def test_a_drain_ends_although_the_database_is_down(managed_site, bedrock, monkeypatch):
+    bedrock.seconds = 600.0  # until `finish`
+    jobs = [managed_site.enqueue(seed=seed) for seed in range(3)]
+
+    def fail(self, lease, failed):
+        raise QueueUnavailable("down")
+
+    with managed_site.worker() as worker, monkeypatch.context() as outage:
+        for job in jobs:
+            managed_site.wait_for(job, lambda job: job.has_started)
+        outage.setattr(publisher, "_HAND_BACK_SECONDS", 0.0)
+        outage.setattr(SqlQueue, "fail_attempt", fail)
+        worker.drain()
+        worker.thread.join(60)
+        assert not worker.thread.is_alive()
+    assert {managed_site.find(job).state for job in jobs} == {JobState.RUNNING}
+    bedrock.finish()
+    with managed_site.worker():
+        assert {managed_site.wait_for(job).state for job in jobs} == {JobState.COMPLETED}
+    assert len(bedrock.paid) == 3
+
+
+def test_a_second_drain_does_not_extend_the_first(managed_site):
+    services, settings = managed_site.services, managed_site.settings
+    worker = build_managed_worker(services, settings, ("pattern",), managed_site.provider)
+    worker.drain()
+    ends_at = worker._services.publisher.ends_at
+    worker.drain()
+    assert worker._services.publisher.ends_at == ends_at
 
 
 def test_a_started_job_waits_through_an_outage_of_the_provider(managed_site, bedrock):

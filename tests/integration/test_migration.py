@@ -1,5 +1,6 @@
-"""Databases of other versions are upgraded or refused; the migrations lead to the schema of the code."""
+"""Databases of other versions are upgraded or rejected; the migrations lead to the schema of the code."""
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,10 +8,12 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from filmgate.database import open_database
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.database.schema import REVISION, metadata
 from filmgate.errors import QueueUnavailable, SettingsError
+from filmgate.settings import QueueSettings
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -31,14 +34,43 @@ def empty_database(request, tmp_path):
     database.close()
 
 
-def test_a_database_of_a_pre_release_is_refused_untouched(empty_database):
+# The revisions of pre-releases: the last of them were numbered as the first release is.
+@pytest.mark.parametrize("revision", ["0005", "0100", "0100_0123abcd"])
+def test_a_database_of_a_pre_release_is_rejected_untouched(empty_database, tmp_path, revision):
+    """Pre-releases had fewer columns and tables, so their databases would fail later with an SQL error."""
+    migrate(empty_database)
     with empty_database.write() as connection:
-        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0005')")
-        connection.exec_driver_sql("CREATE TABLE loads (tenant_id VARCHAR(64))")
-    with pytest.raises(QueueUnavailable, match="created by a pre-release .* use a new data folder"):
-        migrate(empty_database)
-    assert set(sa.inspect(empty_database.engine).get_table_names()) == {"alembic_version", "loads"}
+        connection.exec_driver_sql("DROP TABLE device_history")
+        connection.exec_driver_sql("ALTER TABLE workers DROP COLUMN device_seconds")
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+    tables = sa.inspect(empty_database.engine).get_table_names()
+    url = empty_database.url.render_as_string(hide_password=False)
+    with pytest.raises(
+        QueueUnavailable, match=f"schema {revision} of a pre-release .* use a new data folder"
+    ):
+        open_database(QueueSettings(url=url), tmp_path)
+    assert sa.inspect(empty_database.engine).get_table_names() == tables
+
+
+def test_the_revision_contains_the_digest_of_the_schema():
+    """A change of the schema needs a new revision: otherwise an older database would look current."""
+    digest = hashlib.sha256("\n".join(describe(metadata)).encode()).hexdigest()[:8]
+    assert REVISION.partition("_")[2] == digest, f"set the digest of the newest revision to {digest}"
+
+
+def describe(metadata):
+    """Every column and index, in words that do not depend on the version of SQLAlchemy."""
+    for table in metadata.sorted_tables:
+        for column in table.columns:
+            default = column.server_default and str(column.server_default.arg)
+            keys = sorted(key.target_fullname for key in column.foreign_keys)
+            yield f"{column} {type(column.type).__name__} {default} {keys}" + "".join(
+                f" {name}" for name in ("primary_key", "nullable", "unique") if getattr(column, name)
+            )
+        for index in sorted(table.indexes, key=lambda index: index.name):
+            names = [column.name for column in index.columns]
+            where = index.dialect_options["postgresql"]["where"]
+            yield f"{index.name} {names} {where} {index.unique}"
 
 
 def test_the_migrations_lead_to_exactly_the_schema_the_code_uses(empty_database):

@@ -186,6 +186,23 @@ def test_a_corrupted_byte_is_found_and_only_its_file_is_downloaded_again(site):
     assert cache.verify(location).damaged == ()
 
 
+def test_a_damaged_model_may_be_evicted_while_it_is_verified(site, monkeypatch):
+    cache, location = site.cache(), site.add()
+    acquired = cache.acquire(location)
+    acquired.lock.close()
+    (acquired.folder / WEIGHTS).write_bytes(b"damaged")
+    real = CacheEntry.try_exclusive
+
+    def evict_first(entry):
+        monkeypatch.setattr(CacheEntry, "try_exclusive", real)
+        assert cache.evict(location)
+        return real(entry)
+
+    monkeypatch.setattr(CacheEntry, "try_exclusive", evict_first)
+    assert cache.verify(location).damaged == (WEIGHTS,)
+    assert cache.list_entries() == []
+
+
 def test_bytes_that_do_not_match_the_manifest_are_never_published(site):
     location, cache = site.add(), site.cache()
     intact = site.source(location).read_bytes()
@@ -256,6 +273,21 @@ def test_a_full_disk_stops_the_pull_at_once(site, monkeypatch):
     assert len(attempts) == 1
 
 
+@pytest.mark.parametrize(
+    "call", ["fetch.os.truncate", "fetch.os.fsync", "journal.Journal.add_range", "entry.CacheEntry.reserve"]
+)
+def test_a_full_disk_is_the_same_error_wherever_it_is_noticed(site, monkeypatch, call):
+    def fail(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    location = site.add()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"filmgate.models.weights.{call}", fail)
+        with pytest.raises(StoreFull, match=r"No space left on device; .* set models\.cache"):
+            site.cache(connections=1).acquire(location)
+    assert site.cache().acquire(location).folder.is_dir(), "the next try finishes the pull"
+
+
 def test_the_error_for_an_unwritable_cache_names_the_setting(site):
     (site.folder / "cache").write_text("a file")
     with pytest.raises(StoreUnavailable, match=r"set models\.cache"):
@@ -267,6 +299,17 @@ def test_a_pull_reports_its_progress(site):
     site.cache().acquire(site.add(), lambda done, total: reports.append((done, total)))
     assert reports[-1] == (sum(FILES.values()),) * 2
     assert reports == sorted(reports)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
+def test_the_error_for_a_damaged_entry_names_the_folder_to_delete(site, text):
+    cache, location = site.cache(), site.add()
+    cache.acquire(location).lock.close()
+    folder = CacheEntry(site.folder / "cache", location).folder
+    (folder / "entry.json").write_text(text)
+    for read in (cache.list_entries, lambda: cache.verify(location)):
+        with pytest.raises(ModelError, match=f"is damaged; delete {folder}"):
+            read()
 
 
 def test_an_unfinished_pull_is_evicted_like_any_other(site):

@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -16,22 +17,25 @@ from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.database import open_database
 from filmgate.errors import ModelError, OutOfMemory, UsageError
-from filmgate.jobs import JobId, VideoSpec
-from filmgate.models.names import shipped_folder
+from filmgate.jobs import VideoSpec
+from filmgate.models.names import NamedModel, shipped_folder
 from filmgate.models.weights import ensure_adapter, open_cache
 from filmgate.models.weights.bucket_doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
+from filmgate.pipeline.generate import LocalModel
+from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import estimate_bytes
-from filmgate.settings import ModelSettings, PipelineSettings, QueueSettings
+from filmgate.settings import ModelSettings, PipelineSettings, QueueSettings, Settings
 from filmgate.telemetry.findings import Verdict
 from filmgate.worker.base import RenderTask
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker_process import RunnerParts
 from tests.commands import run_filmgate
 from tests.integration.test_model_cache import flip_a_byte
+from tests.loras import save_lora
 from tests.proxy import Proxy, s3_error
 from tests.sqs_pair import REGION
 
@@ -204,6 +208,29 @@ def test_an_adapter_in_the_bucket_is_pushed_pulled_and_held_while_it_is_used(sit
         push_folder(folder, site.remote(url))
 
 
+def test_a_worker_renders_with_an_adapter_from_the_bucket_and_stays_healthy(site, tmp_path, monkeypatch):
+    """The job after one with an adapter, and the self-check, use the weights of the model."""
+    folder = tmp_path / "style"
+    folder.mkdir()
+    transformer = load_model("miniature", PipelineSettings(device="cpu")).pipe.transformer
+    save_lora(folder / "style.safetensors", transformer, ["blocks.0.attn1.to_q", "blocks.0.ffn.net.2"])
+    push_folder(folder, site.remote(url := f"s3://{site.bucket}/adapters/style/v1/"))
+    (tmp_path / "adapters.toml").write_text(f'[style]\nmodel = "miniature"\nlocation = "{url}"\n')
+    monkeypatch.setenv("FILMGATE_MODELS__ADAPTERS_FILE", str(tmp_path / "adapters.toml"))
+    spec = VideoSpec("miniature", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
+    clips = []
+
+    def check(runner):
+        for lora in (None, "style:1", None):
+            *_, source = runner.render(RenderTask(replace(spec, lora=lora)))
+            clips.append(b"".join(source.open_chunks()))
+        list(runner.render(RenderTask(replace(spec, lora="style:1"))))
+        runner.recheck()
+
+    run_worker_with(check, ["miniature"], site, tmp_path, monkeypatch)
+    assert clips[0] == clips[2] != clips[1]
+
+
 @pytest.mark.parametrize("command", ["pull", "verify", "evict"])
 def test_what_is_no_model_is_answered_with_every_kind_of_name(monkeypatch, capsys, command):
     monkeypatch.setattr(sys, "argv", ["filmgate", "models", command, "not/a/model"])
@@ -219,6 +246,15 @@ def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(UsageError, match=r"pip install '\.\[aws\]'"):
         open_remote(parse_location("s3://film/models/wan/v1"), ModelSettings())
+
+
+def test_a_model_that_cannot_be_loaded_may_be_evicted(site, folder, tmp_path):
+    push_folder(folder, site.remote())
+    settings = Settings(data=tmp_path / "data", models=site.settings)
+    with pytest.raises(ModelError, match="cannot be loaded") as failed:
+        LocalModel(NamedModel("tiny", site.url), settings)
+    assert failed.tb is not None, "the traceback keeps the model alive"
+    assert site.cache(tmp_path).evict(parse_location(site.url)) is True
 
 
 def test_generate_uses_a_model_from_the_bucket(site, tmp_path, monkeypatch, capsys):
@@ -270,14 +306,14 @@ def test_a_model_that_is_not_loaded_may_be_evicted_and_is_pulled_for_the_next_jo
     folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
     push_folder(folder, site.remote())
     push_folder(folder, site.remote(other))
-    size = estimate_bytes(str(folder), PipelineSettings(device="cpu"))
+    size = estimate_bytes(str(folder), PipelineSettings(device="cpu"), None)
     monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
 
     def check(runner):
         assert read_uses(site, tmp_path) == {"tiny": True, "other": False}
         assert site.cache(tmp_path).evict(parse_location(other))
         spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
-        list(runner.render(RenderTask(JobId(f"video_{1:032}"), spec)))
+        list(runner.render(RenderTask(spec)))
         assert read_uses(site, tmp_path) == {"tiny": True, "other": True}
 
     run_worker_with(check, [site.url, other], site, tmp_path, monkeypatch)
@@ -294,7 +330,7 @@ def test_a_model_that_does_not_fit_on_the_device_may_be_evicted(site, tmp_path, 
     def check(runner):
         spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
         with pytest.raises(OutOfMemory, match="other needs 3 bytes"):
-            list(runner.render(RenderTask(JobId(f"video_{1:032}"), spec)))
+            list(runner.render(RenderTask(spec)))
         assert read_uses(site, tmp_path) == {"tiny": True, "other": False}
 
     run_worker_with(check, [site.url, other], site, tmp_path, monkeypatch)

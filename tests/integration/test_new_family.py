@@ -6,13 +6,14 @@ import torch
 from transformers import ByT5Tokenizer
 
 from filmgate.jobs import Size
+from filmgate.models.families import FamilyFacts
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading import families
 from filmgate.pipeline.loading.families.base import MASKED_EMBEDS, Compression, Defaults, Family
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 from tests.zoo import TEXT_WIDTH, build_t5
@@ -27,8 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:In CPU autocast:UserWarning")
 class Mochi(Family):
     """Mochi, which Filmgate does not ship; decode/ can already decode its VAE."""
 
-    name = "mochi"
-    text_to_video = "MochiPipeline"
+    facts = FamilyFacts("mochi", text_to_video="MochiPipeline")
     embeddings = MASKED_EMBEDS
     fps = 30
 

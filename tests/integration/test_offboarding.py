@@ -6,12 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from filmgate.cli import app
+from filmgate.database.backup import end_leases
 from filmgate.errors import InvalidKey, JobActive, ObjectCorrupt, ObjectNotFound, UsageError
 from filmgate.jobs import TenantId
+from filmgate.maintenance.offboarding import opened_offboarding
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Tenant
-from filmgate.worker.offboarding import opened_offboarding
 from tests.service import settings_for
 from tests.tickets import RESULT, make_offer, make_ticket
 
@@ -80,6 +81,14 @@ def test_a_tenant_is_forgotten_only_after_its_running_jobs_have_ended(settings, 
         assert offboarding.forget(ACME).jobs == 1
     assert not (settings.data / "keys" / "acme.key").exists()
     assert not services.api.tenants.find(ACME).is_enabled
+
+
+def test_a_tenant_whose_job_lost_its_worker_can_be_deleted_without_a_worker(settings, services):
+    services.queue.enqueue(make_ticket(ACME))
+    assert services.queue.lease(make_offer()) is not None
+    with opened_offboarding(settings) as opened:
+        assert end_leases(opened.database) == 1
+        assert replace(opened, wait_seconds=0.0).delete(ACME).jobs == 1
 
 
 def test_a_tenant_with_an_unusable_key_can_be_deleted(settings, services):

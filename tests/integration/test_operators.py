@@ -8,7 +8,7 @@ from filmgate.api import plan
 from filmgate.jobs import Route, WorkerId
 from filmgate.scheduling.history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
-from filmgate.tenants.base import Scope
+from filmgate.tenants.base import Scope, key_id_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,12 +20,13 @@ def worker(service):
 
 
 def test_an_estimate_predicts_the_job_and_creates_none(client):
-    body = {"prompt": "a red ball", "seconds": "2", "size": "256x256"}
+    body = {"prompt": "a red ball", "seconds": "2", "size": "1280x720"}
     estimate = client.post("/v1/videos/estimate", json=body).json()
     assert client.get("/v1/videos").json()["data"] == []
     video = client.post("/v1/videos", json=body).json()
-    assert estimate["cost"] == video["cost"]
-    assert (estimate["size"], estimate["seconds"]) == ("256x256", "2.0625")
+    shared = estimate.keys() & video.keys() - {"object"}
+    assert {name: estimate[name] for name in shared} == {name: video[name] for name in shared}
+    assert (estimate["size"], estimate["seconds"]) == ("1280x720", "2"), "the clip is scaled to this size"
     assert estimate["ready_in_seconds"] == pytest.approx(video["eta_seconds"], rel=0.5)
     assert estimate["queue_position"] == 1
     client.delete(f"/v1/videos/{video['id']}")
@@ -140,6 +141,12 @@ def test_operators_drain_a_worker_and_cancel_a_video_of_any_tenant(service, clie
             "status": "failed",
         }
         assert films.get(f"/v1/videos/{video}").json()["error"]["code"] == "cancelled"
+        [record] = [
+            each
+            for each in films.get(f"/v1/videos/{video}/audit").json()["data"]
+            if each["action"] == "cancelled"
+        ]
+        assert (record["details"]["by"], record["details"]["key"]) == ("key", key_id_of(service.key))
     assert client.post(f"/v1/tenants/other/videos/{video}/cancel").status_code == 404
     drained = client.post("/v1/workers/hand/drain").json()["data"]
     assert [(worker["id"], worker["is_draining"]) for worker in drained] == [("hand", True)]

@@ -11,7 +11,7 @@ import torch
 import filmgate
 from filmgate.errors import DecodeError, ModelError, UsageError
 from filmgate.pipeline.decode import open_decoder
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.base import decode_frames
 from filmgate.pipeline.transfer.colour import Rgb24
 from tests.zoo_vaes import RECIPES, TIME_FIRST, draw_latents
 

@@ -1,5 +1,7 @@
 """The image of a clip is used again: by another seed, by a remix. test_admission.py has its upload."""
 
+from filmgate.errors import StoreUnavailable
+from filmgate.jobs import Share
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from filmgate.worker.attempt import find_source
 from tests.images import png
@@ -30,6 +32,18 @@ def test_the_image_of_an_earlier_video_is_used_again(service, client):
     for video in (second, third):
         client.delete(f"/v1/videos/{video['id']}")
         assert service.services.store.parts("local", video["id"]) == []
+
+
+def test_a_rejected_request_says_why_even_if_its_image_cannot_be_deleted(service, monkeypatch):
+    def fail(*_names):
+        raise StoreUnavailable("the store cannot be reached")
+
+    with service.client(service.add_tenant("one-video", share=Share(max_queued=1))) as client:
+        first = create_from_image(client)["id"]
+        monkeypatch.setattr(type(service.services.store), "delete", fail)
+        assert create_from_image(client)["error"]["code"] == "quota_exceeded"
+        monkeypatch.undo()
+        client.delete(f"/v1/videos/{first}")
 
 
 def test_a_remix_starts_from_the_image_of_its_source(service, client):
@@ -64,5 +78,6 @@ def test_an_image_that_cannot_be_used_again_is_refused_with_the_remedy(service, 
     option = "input_reference.video_id"
     lost = "the image of this video is no longer stored; create a video with the image itself"
     assert refuse({"video_id": video["id"]}) == (400, option, lost)
-    assert refuse({"video_id": text}) == (400, option, "this video was not made from an image")
+    no_image = "this video was not made from an image; use another video, or send an image"
+    assert refuse({"video_id": text}) == (400, option, no_image)
     assert refuse({"video_id": text, "image_url": "http://a.example/b.png"})[:2] == (400, "input_reference")

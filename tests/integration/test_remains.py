@@ -82,12 +82,12 @@ def test_memory_is_overwritten_before_a_job_of_another_tenant_is_prepared_and_be
     device, outputs, seen = Device(), [], []
     device.admit()
     turn = device.admit()
-    runner._memory.hand_to("acme")
-    for name in ("prepare_for", "hand_to"):
+    runner._memory.switch_owner("acme")
+    for name in ("prepare_for", "switch_owner"):
         original = getattr(DeviceMemory, name)
 
         def call(memory, owner, name=name, original=original):
-            seen.append((name, owner, turn.is_taken, len(renderer._texts), memory.is_of_another(owner)))
+            seen.append((name, owner, turn.is_taken, len(renderer._texts), memory.belongs_to_other(owner)))
             original(memory, owner)
 
         monkeypatch.setattr(DeviceMemory, name, call)
@@ -105,9 +105,9 @@ def test_memory_is_overwritten_before_a_job_of_another_tenant_is_prepared_and_be
     finally:
         device.current.leave()
         waiting.join(60)
-    assert seen[1] == ("hand_to", "globex", True, texts + 1, True)
+    assert seen[1] == ("switch_owner", "globex", True, texts + 1, True)
     assert len(only(outputs, ClipSource)) == 1
-    assert not runner._memory.is_of_another("globex")
+    assert not runner._memory.belongs_to_other("globex")
 
 
 def test_a_job_that_is_cancelled_or_starts_from_its_checkpoint_leaves_nothing_either(runner, monkeypatch):

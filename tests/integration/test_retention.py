@@ -5,23 +5,21 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import JobNotFound, StoreForbidden, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
+from filmgate.maintenance import retention as retention_module
+from filmgate.maintenance.retention import ORPHAN_SECONDS, Retention
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
-from filmgate.telemetry.periodic import FailureCounter
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
-from filmgate.worker import retention as retention_module
-from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -45,9 +43,9 @@ class Site:
         for tenant_id in (ACME, GLOBEX):
             self.tenants.add(Tenant(id=tenant_id))
 
-    def retention(self, store=None, failures=None):
+    def retention(self, store=None):
         parts = (self.queue, self.reader, store or self.store, self.tenants)
-        return Retention(*parts, clock=lambda: self.now, failures=failures)
+        return Retention(*parts, clock=lambda: self.now)
 
     def complete_job(self, tenant_id=ACME):
         job = self.queue.enqueue(make_ticket(tenant_id))
@@ -103,35 +101,46 @@ def test_expired_jobs_and_orphans_are_deleted_and_everything_else_stays(site):
     assert (retention.delete_expired(), retention.delete_expired()) == (1, 0)
     with pytest.raises(JobNotFound):
         site.reader.find(ACME, old.id)
-    assert list(site.store.jobs(ACME)) == sorted([young.id, orphan])
+    assert list(dict(site.store.jobs(ACME))) == sorted([young.id, orphan])
     assert retention.delete_orphans() == 0
     site.now += ORPHAN_SECONDS
     assert (retention.delete_orphans(), retention.delete_orphans()) == (1, 0)
-    assert list(site.store.jobs(ACME)) == [young.id]
+    assert list(dict(site.store.jobs(ACME))) == [young.id]
     assert site.remaining() == {young.id, waiting.id}
 
 
-def test_a_job_that_cannot_be_deleted_does_not_stop_the_others(site, monkeypatch):
+def test_a_new_database_does_not_delete_the_clips_of_another_installation_from_its_store(tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    first = Site(tmp_path / "first", time.time())
+    job = first.complete_job()
+    second = Site(tmp_path / "second", time.time() + 60)
+    second.now += 2 * ORPHAN_SECONDS
+    assert second.retention(first.store).delete_orphans() == 0
+    assert list(dict(first.store.jobs(ACME))) == [job.id]
+    first.database.close()
+    second.database.close()
+
+
+def test_a_job_that_cannot_be_deleted_does_not_stop_the_others(site, monkeypatch, task_failures):
     monkeypatch.setattr(retention_module, "_BATCH", 2)
     jobs = [site.complete_job() for _ in range(7)]
     stuck = {job.id for job in jobs[:3]}  # more than one batch, and the oldest
     site.now += RETENTION_SECONDS + 1
-    registry = CollectorRegistry()
-    retention = site.retention(FailingStore(site.store, stuck), FailureCounter(registry))
+    retention = site.retention(FailingStore(site.store, stuck))
     assert retention.delete_expired() == 4
     assert site.remaining() == stuck
-    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) == 3
+    assert task_failures("retention") == 3
     assert site.retention().delete_expired() == 3, "the next run tries again"
 
 
-def test_a_run_ends_when_the_store_is_down(site, monkeypatch):
+def test_a_run_ends_when_the_store_is_down(site, monkeypatch, task_failures):
     monkeypatch.setattr(retention_module, "_BATCH", 2)
     monkeypatch.setattr(retention_module, "_MAX_FAILURES", 3)
     jobs = {site.complete_job().id for _ in range(7)}
     site.now += RETENTION_SECONDS + 1
-    registry = CollectorRegistry()
-    assert site.retention(FailingStore(site.store, jobs), FailureCounter(registry)).delete_expired() == 0
-    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) == 4
+    assert site.retention(FailingStore(site.store, jobs)).delete_expired() == 0
+    assert task_failures("retention") == 4
 
 
 def test_a_tenant_whose_objects_cannot_be_listed_does_not_stop_the_deletion_of_other_orphans(site):
@@ -140,11 +149,11 @@ def test_a_tenant_whose_objects_cannot_be_listed_does_not_stop_the_deletion_of_o
         site.store.put(ObjectName(tenant_id, orphan, "source"), [b"upload"])
     site.now += ORPHAN_SECONDS + 3600
     assert site.retention(FailingStore(site.store, tenant_ids={ACME})).delete_orphans() == 1
-    assert list(site.store.jobs(ACME)) == [orphans[ACME]]
-    assert list(site.store.jobs(GLOBEX)) == []
+    assert list(dict(site.store.jobs(ACME))) == [orphans[ACME]]
+    assert list(dict(site.store.jobs(GLOBEX))) == []
 
 
-def test_damaged_objects_do_not_stop_retention_or_the_orphan_sweep(site, tmp_path):
+def test_damaged_objects_do_not_stop_retention_or_the_orphan_sweep(site, tmp_path, task_failures):
     jobs = [site.complete_job() for _ in range(2)]
     orphans = [new_job_id() for _ in range(2)]
     for orphan in orphans:
@@ -153,11 +162,34 @@ def test_damaged_objects_do_not_stop_retention_or_the_orphan_sweep(site, tmp_pat
         path = tmp_path / "objects" / ACME / job_id / part
         path.write_bytes(b"")
     site.now += ORPHAN_SECONDS + 3600
-    registry = CollectorRegistry()
-    retention = site.retention(failures=FailureCounter(registry))
+    retention = site.retention()
     assert (retention.delete_expired(), retention.delete_orphans()) == (2, 2)
-    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) is None
-    assert list(site.store.jobs(ACME)) == []
+    assert task_failures("retention") == 0
+    assert list(dict(site.store.jobs(ACME))) == []
+
+
+def test_the_orphan_sweep_lists_a_tenant_once_and_asks_the_database_for_many_jobs(site, monkeypatch):
+    monkeypatch.setattr(retention_module, "_ORPHAN_BATCH", 2)
+    jobs = [site.complete_job() for _ in range(3)]
+    orphans = [new_job_id() for _ in range(2)]
+    for orphan in orphans:
+        site.store.put(ObjectName(ACME, orphan, "source"), [b"upload"])
+    site.now += ORPHAN_SECONDS + 3600
+    calls = []
+
+    class Counted:
+        def __init__(self, port, *verbs):
+            self._port, self._verbs = port, verbs
+
+        def __getattr__(self, name):
+            if name in self._verbs:
+                calls.append(name)
+            return getattr(self._port, name)
+
+    site.reader = Counted(site.reader, "changes")
+    assert site.retention(Counted(site.store, "jobs", "parts", "stat")).delete_orphans() == 2
+    assert sorted(calls) == ["changes"] * 3 + ["jobs"] * 2  # one listing per tenant
+    assert list(dict(site.store.jobs(ACME))) == sorted(job.id for job in jobs)
 
 
 def test_the_orphan_sweep_needs_no_key(site, tmp_path):
@@ -168,7 +200,7 @@ def test_the_orphan_sweep_needs_no_key(site, tmp_path):
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     site.reader = open_reader(site.database, keys)
     assert site.retention().delete_orphans() == 1
-    assert list(site.store.jobs(ACME)) == [kept.id]
+    assert list(dict(site.store.jobs(ACME))) == [kept.id]
 
 
 def test_unpublished_drafts_of_killed_writers_are_deleted_with_the_orphans(site, tmp_path, cloud):
@@ -182,7 +214,7 @@ def test_unpublished_drafts_of_killed_writers_are_deleted_with_the_orphans(site,
     assert (draft.exists(), cloud.uploads()) == (False, [])
 
 
-def test_leftovers_of_an_ended_job_are_deleted_and_its_clip_is_kept(site):
+def test_orphaned_parts_of_a_finished_job_are_deleted_and_its_clip_is_kept(site):
     job = site.complete_job()
     for part in ("latents", "live/1/000000", "clip-10.mp4", "source"):
         site.store.put(ObjectName(ACME, job.id, part), [b"x"])

@@ -16,9 +16,9 @@ from tests.tickets import PROMPT, make_ticket
 
 WHY = Routing(
     RouteReason.DEADLINE,
-    "our GPUs take 240 s (230 s of it waiting), 90 s until the deadline; http takes 40 s",
+    "your GPUs take 240 s (230 s of it waiting), 90 s until the deadline; http takes 40 s",
     provider="http",
-    offer="wan",
+    provider_model="wan",
     changes=("size 128x128 -> 512x512",),
     usd=1.25,
     decided_at=1000.0,

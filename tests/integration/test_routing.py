@@ -75,7 +75,7 @@ def test_the_job_records_the_reason_and_clients_do_not_see_the_provider(tmp_path
         assert "ray" not in str(video)
         job = busy.services.reader.find("local", video["id"])
         assert (job.route, job.routing.reason) == (Route.MANAGED, RouteReason.DEADLINE)
-        assert (job.routing.provider, job.routing.offer) == ("elsewhere", "ray")
+        assert (job.routing.provider, job.routing.provider_model) == ("elsewhere", "ray")
         assert "s until the deadline; elsewhere takes 30 s" in job.routing.detail
         metrics = client.get("/metrics").text
         counted = (

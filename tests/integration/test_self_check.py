@@ -49,7 +49,7 @@ def flip(weights, bit):
     weights.data.view(torch.int32)[(0,) * weights.ndim] ^= 1 << bit
 
 
-def test_the_canary_is_right_again_and_again(runner, metrics):
+def test_the_canary_check_is_repeatable(runner, metrics):
     before = count_canaries(metrics, "passed")
     runner.recheck()
     assert count_canaries(metrics, "passed") == before + 1
@@ -96,6 +96,17 @@ def test_a_new_gpu_is_compared_with_the_golden_clip_of_the_ones_before(runner, d
     digest = hashlib.sha256(black).hexdigest()
     other = replace(golden, frames=zlib.compress(black), sha256=digest)
     assert canary.measure_drift(other, model, renderer) > golden.tolerance
+
+
+def test_a_golden_clip_that_cannot_be_compared_is_an_error_that_names_the_remedy(runner, database):
+    [card] = runner.cards()
+    model, renderer = runner._loaded.get("tiny")
+    golden = SqlGoldenClips(database).find(card.version, canary.describe_setup(model))
+    short = zlib.decompress(golden.frames)[:-1]
+    digest = hashlib.sha256(short).hexdigest()
+    for frames, message in ((zlib.compress(short), "another size"), (b"not compressed", "is damaged")):
+        with pytest.raises(DecodeError, match=f"{message}.*reset-canary"):
+            canary.measure_drift(replace(golden, frames=frames, sha256=digest), model, renderer)
 
 
 def test_a_deleted_golden_clip_is_made_again(runner, database):

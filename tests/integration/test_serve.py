@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import psutil
 import pytest
 
 from filmgate import server
+from filmgate.audit.installation import open_checkpoints
 from filmgate.models.names import shipped_folder
 from filmgate.server import ServerServices, background_tasks
+from filmgate.settings import Settings, WorkerSettings
 from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY, METRICS, Source
 from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent
@@ -98,8 +101,7 @@ def test_a_worker_whose_server_is_already_dead_does_not_start(tmp_path):
 
 
 def test_a_killed_worker_is_restarted(served):
-    served.wait_for_log("curl")
-    worker = served.worker()
+    worker = wait_until(served.worker)
     worker.kill()
     wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
     assert "restarting it" in served.log.read_text()
@@ -196,6 +198,59 @@ def test_a_worker_that_cannot_start_is_reported_and_not_restarted_for_ever(
     assert (tmp_path / "starts").read_text().count("start") == starts
 
 
+@pytest.mark.parametrize("written", ["", '{"message": "torch is n', "[]", '{"reason": "new"}'])
+def test_a_worker_whose_reason_cannot_be_read_is_restarted(tmp_path, written, monkeypatch):
+    """It was killed while it wrote, or its version is another."""
+    monkeypatch.setattr(supervisor, "_RESTART_SECONDS", (0.01, 0.01))
+    script = f"echo start >> {tmp_path}/starts; echo '{written}' > $0; exit 1"
+    monkeypatch.setattr(supervisor, "FAILURE_OPTION", script)
+    child = WorkerChild(tmp_path, [])
+    child._command = ["bash", "-c"]
+    (tmp_path / "starts").touch()
+    child.start()
+    wait_until(lambda: (tmp_path / "starts").read_text().count("start") > 3)
+    child.drain()
+    child.stop()
+    assert not child.has_failed
+
+
+def test_a_worker_that_cannot_be_forked_is_started_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "_RESTART_SECONDS", (0.01, 0.01))
+    child, left, real_popen = (
+        WorkerChild(tmp_path, []),
+        [OSError(11, "no process can be created")] * 3,
+        subprocess.Popen,
+    )
+
+    def popen_without_memory(*arguments, **options):
+        if left:
+            raise left.pop()
+        return real_popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen_without_memory)
+    child._command = ["bash", "-c", "exit 3"]
+    child.start()
+    wait_until(lambda: child.has_failed)
+    child.stop()
+    assert not left
+
+
+def test_a_worker_that_gets_no_temporary_folder_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    failures = []
+    child = WorkerChild(tmp_path, [], failures.append)
+    child.start()
+    child._thread.join(60)
+    assert child.has_failed
+    assert failures == ["the temporary folder cannot be used (No such file or directory); set TMPDIR"]
+
+
+def test_a_worker_may_drain_as_long_as_its_setting_says(tmp_path):
+    settings = Settings(data=tmp_path, worker=WorkerSettings(drain_seconds=3600))
+    (child,) = server.embedded_workers(settings, {"tiny": "miniature"}, lambda reason: None)
+    assert child._stop_seconds > 3600
+
+
 def test_a_worker_whose_gpu_is_broken_is_not_restarted(tmp_path):
     """A restart would lease jobs for the same GPU again."""
     failures = []
@@ -204,7 +259,7 @@ def test_a_worker_whose_gpu_is_broken_is_not_restarted(tmp_path):
     child.start()
     child._thread.join(60)
     assert child.has_failed
-    assert "GPU cannot be trusted" in failures[0]
+    assert "replace the GPU that the log names" in failures[0]
 
 
 def test_a_worker_says_why_it_cannot_start(tmp_path):
@@ -230,8 +285,12 @@ def test_expired_jobs_are_deleted_while_the_server_runs(tmp_path, monkeypatch):
     with running(settings) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job, services = service.hand().make(), service.services
-        with services.queue._database.write() as connection:
+        database = services.queue._database
+        with database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
-        with background_tasks(ServerServices(services, services.queue, None), settings):
+        checkpoints = open_checkpoints(database, settings)
+        with background_tasks(
+            ServerServices(services, services.queue, None, checkpoints, database), settings
+        ):
             wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
         assert services.store.parts(job.tenant_id, job.id) == []

@@ -1,7 +1,9 @@
 """A process with another store or keyring harms no job and says which setting differs."""
 
 import shutil
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -67,6 +69,23 @@ def test_the_doctor_names_the_tenant_whose_key_is_missing(home):
     (home.data / "keys" / "acme.key").unlink()
     found = {finding.subject: finding.verdict for finding in examine_site(home)}
     assert found == {"installation": Verdict.OK, "key of acme": Verdict.FAIL}
+
+
+def test_the_doctor_advises_what_helps_against_a_database_that_cannot_be_opened(home):
+    with closing(sqlite3.connect(home.data / "filmgate.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0005'")
+    (old,) = examine_site(home)
+    assert (old.subject, old.verdict) == ("database", Verdict.FAIL)
+    assert "pre-release" in old.message
+    assert old.remedy == "use a new data folder or an empty database"
+    (home.data / "filmgate.db").write_bytes(b"not a database" * 100)
+    (damaged,) = examine_site(home)
+    assert damaged.message == "the job database is damaged: file is not a database"
+    assert damaged.remedy == "restore a backup with `filmgate restore`"
+    away = home.model_copy(
+        update={"queue": home.queue.model_copy(update={"url": "postgresql://127.0.0.1:1/x"})}
+    )
+    assert [finding.remedy for finding in examine_site(away)] == ["start the database, or correct queue.url"]
 
 
 def test_a_running_worker_takes_no_more_jobs_after_the_installation_has_moved(home, tmp_path):

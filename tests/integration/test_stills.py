@@ -52,6 +52,15 @@ def test_without_a_decoder_there_are_no_stills(monkeypatch):
         make_stills([make_mp4()])
 
 
+def test_a_child_that_is_killed_while_it_writes_makes_no_stills(monkeypatch, tmp_path):
+    child = tmp_path / "child.sh"
+    child.write_text("#!/bin/sh\ncat > /dev/null\nprintf '{\"thumbnail\": 9}\\nhalf'\nkill -KILL $$\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(stills.sys, "executable", str(child))
+    with pytest.raises(NoStills, match="cannot be decoded"):
+        make_stills([make_mp4()])
+
+
 def test_an_error_of_the_store_is_raised():
     def chunks():
         yield make_mp4()[:100]

@@ -1,11 +1,14 @@
 """The commands of `filmgate tenant`."""
 
 import json
+from contextlib import closing
 from functools import partial
 
 import pytest
 
+from filmgate.audit.log import AuditLog, Query
 from filmgate.database import open_database
+from filmgate.jobs import TenantId
 from filmgate.settings import QueueSettings
 from tests.commands import run_filmgate
 
@@ -48,13 +51,33 @@ def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
     assert rotated["api_key"] not in shown
 
 
+def test_the_audit_log_has_every_change_and_says_that_a_command_made_it(tenant, tmp_path):
+    tenant("add", "acme")
+    tenant("set", "acme", "--scopes", "admin")
+    tenant("rotate", "acme")
+    tenant("delete", "acme", "--yes")
+    with closing(open_database(QueueSettings(), tmp_path)) as opened:
+        records = AuditLog(opened).page(Query(TenantId("acme")))
+    assert [record.action for record in records] == [
+        "tenant_created",
+        "tenant_changed",
+        "key_rotated",
+        "tenant_changed",
+        "forgotten",
+        "tenant_deleted",
+    ]
+    assert {json.loads(record.details)["by"] for record in records} == {"command"}
+
+
 def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenant):
     tenant("add", "acme")
     assert "no managed provider" in tenant("list").stdout
     changed = tenant("set", "acme", "--managed", "--managed-regions", "us-west-2, eu-west-1")
     assert "provider     managed provider (regions us-west-2,eu-west-1)\n" in changed.stdout
     tenant("set", "acme", "--managed-max-usd", "2.5", "--managed-resize")
-    added = tenant("add", "globex", "--managed", "--managed-relength", "--managed-max-usd", "0", "--json")
+    added = tenant(
+        "add", "globex", "--managed", "--managed-change-length", "--managed-max-usd", "0", "--json"
+    )
     assert json.loads(added.stdout)["managed"] == {
         "is_allowed": True,
         "regions": [],

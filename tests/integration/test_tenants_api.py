@@ -4,7 +4,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from filmgate.api import tenants
-from filmgate.tenants.base import Scope
+from filmgate.tenants.base import Scope, key_id_of
 
 ROUTES = sorted(
     (method, route.path)
@@ -16,7 +16,7 @@ ROUTES = sorted(
 
 def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
     added = client.post("/v1/tenants", json={"id": "acme", "weight": 2, "max_queued": 5})
-    assert added.status_code == 201
+    assert (added.status_code, added.headers["cache-control"]) == (201, "no-store")
     first = added.json()["api_key"]
     shown = client.get("/v1/tenants/acme").json()
     assert shown == {name: value for name, value in added.json().items() if name != "api_key"}
@@ -46,6 +46,16 @@ def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
         "deleted": True,
     }
     assert [tenant["id"] for tenant in client.get("/v1/tenants").json()["data"]] == ["local"]
+    records = client.get("/v1/audit", params={"tenant": "acme"}).json()["data"]
+    assert [record["action"] for record in records] == [
+        "tenant_created",
+        "tenant_changed",
+        "key_rotated",
+        "tenant_changed",
+        "forgotten",
+        "tenant_deleted",
+    ]
+    assert {record["details"]["key"] for record in records} == {key_id_of(service.key)}
 
 
 def test_a_deleted_tenant_leaves_no_encryption_key(service, client):
@@ -90,10 +100,13 @@ def test_all_routes_are_found():
     ("method", "path", "body", "status", "code"),
     [
         ("GET", "/v1/tenants/nobody", None, 404, "tenant_not_found"),
+        ("GET", "/v1/tenants/a%00", None, 400, "invalid_value"),
+        ("POST", "/v1/workers/a%00/drain", None, 400, "invalid_value"),
         ("POST", "/v1/tenants", {"id": "local"}, 409, "tenant_exists"),
         ("POST", "/v1/tenants", {"id": "Not Good"}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"weight": 0}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"wait": 1}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"certificate": "CN=a\0"}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"is_enabled": False}, 409, "tenant_in_use"),
         ("PATCH", "/v1/tenants/local", {"scopes": ["read"]}, 409, "tenant_in_use"),
     ],

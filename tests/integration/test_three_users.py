@@ -57,7 +57,7 @@ def test_a_platform_engineer_finds_no_dead_end(served, run_command):
             bank.create("a red ball", model="flipbook")
         assert caught.value.status == 503
         run_command("tenant", "set", "bank", "--scopes", "read", *data)
-        with pytest.raises(RequestFailed, match="does not have the scope generate"):
+        with pytest.raises(RequestFailed, match="does not have the generate scope"):
             bank.create("a red ball")
         run_command("tenant", "rotate", "bank", "--overlap", "1h", *data)
         assert bank.list().videos == ()

@@ -332,7 +332,7 @@ def test_models_are_listed_with_the_limits_that_admission_enforces(client):
 
 def test_a_video_whose_worker_died_is_queued_again_and_says_that_it_waits(tmp_path, monkeypatch):
     """Also while no worker of the installation is left to take the job."""
-    with running(settings_for(tmp_path, queue__lease_seconds=1)) as service, service.client() as client:
+    with running(settings_for(tmp_path)) as service, service.client() as client:
         video = create(client)
         monkeypatch.setattr(service.services.forecast, "_started_at", time.monotonic() - TIMEOUT_SECONDS)
         hand = service.hand()
@@ -340,6 +340,8 @@ def test_a_video_whose_worker_died_is_queued_again_and_says_that_it_waits(tmp_pa
         hand.report(done=4, fraction=0.4)
         path = f"/v1/videos/{video['id']}"
         assert client.get(path).json()["status"] == "in_progress"
+        with service.services.queue._database.write() as connection:
+            connection.exec_driver_sql("UPDATE jobs SET wake_at = 0")  # the lease has expired
         wait_until(lambda: client.get(path).json()["status"] == "queued")
         waiting = client.get(path).json()
     assert (waiting["progress"], waiting["stage"], waiting["eta_seconds"]) == (40, None, None)

@@ -1,4 +1,4 @@
-"""One create and one job call the rooms from top to bottom. docs/request/walk.md lists their calls."""
+"""One create and one job call the packages from top to bottom. docs/request/walk.md lists their calls."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from filmgate.worker.gpu_runner import GpuRunner
 from filmgate.worker.loop import Worker
 from tests.service import running, settings_for
 from tests.waiting import wait_until
-from tests.walk import between_rooms, recorded_walk, to_page, upward_calls
+from tests.walk import count_files, count_functions, is_timed, read_page, recorded_walk, to_page, upward_calls
 
 PAGE = Path(__file__).parents[2] / "docs/request/walk.md"
 
@@ -46,11 +46,11 @@ def walks(tmp_path_factory):
             worker.drain()
             thread.join()
         # The server closes idle connections meanwhile.
-        job = [call for call in walk.take() if any(function.room != "api" for function in call)]
+        job = tuple([call for call in calls if call[0].package != "api"] for calls in walk.take())
         assert client.get(f"/v1/videos/{video_id}").json()["status"] == "completed"
     if os.environ.get("FILMGATE_WRITE_DOCS"):
-        PAGE.write_text(to_page(create, job))
-    return create, job
+        PAGE.write_text(to_page(create[1], job[1]))
+    return {"Create": create, "Job": job}
 
 
 def _then(function, signal):
@@ -75,21 +75,38 @@ def _after(function, *signals):
     return call
 
 
-def test_no_room_calls_a_room_above_it(walks):
-    create, job = walks
-    assert upward_calls(create) == []
-    assert upward_calls(job) == []
+WALKS = ("Create", "Job")
 
 
-def test_the_page_lists_every_call_between_rooms(walks):
-    listed = PAGE.read_text().splitlines()
-    missing = [
-        f"{a} -> {b}" for calls in walks for a, b in between_rooms(calls) if f"    {a} -> {b}" not in listed
-    ]
-    assert missing == []
+@pytest.fixture(scope="module")
+def listed(walks):
+    """The heading and the calls of each walk on the page, which may have been written just now."""
+    return read_page(PAGE.read_text())
 
 
-def test_the_walks_reach_the_rooms_on_the_path(walks):
-    create, job = ({function.room for call in calls for function in call} for calls in walks)
+@pytest.mark.parametrize("name", WALKS)
+def test_no_package_calls_a_package_above_it(walks, name):
+    assert upward_calls(walks[name][0]) == []
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_the_page_lists_every_call_and_no_other(walks, listed, name):
+    recorded = {(str(caller), str(callee)) for caller, callee in walks[name][1]}
+    assert sorted(recorded - listed[name][1]) == [], "run `make docs`"
+    unused = listed[name][1] - recorded
+    assert sorted(call for call in unused if not is_timed(*call)) == [], "run `make docs`"
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_the_page_counts_what_it_lists(walks, listed, name):
+    heading, calls = listed[name]
+    functions = len({callee for _, callee in calls})
+    files = len({function.split()[0] for call in calls for function in call})
+    assert heading == f"{name}: {functions} functions in {files} files"
+    assert (count_functions(walks[name][1]), count_files(walks[name][1])) <= (functions, files)
+
+
+def test_the_walks_reach_the_packages_on_the_path(walks):
+    create, job = ({function.package for call in walks[name][0] for function in call} for name in WALKS)
     assert create == {"api", "admission", "scheduling", "store"}
     assert job == {"worker", "scheduling", "pipeline", "store"}

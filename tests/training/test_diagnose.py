@@ -11,14 +11,15 @@ from training.flipbook.diagnose import (
     find_edges,
     find_motion,
     locate_error,
-    measure_psnr,
     optimise_latents,
     overfit_decoder,
 )
+from training.flipbook.finetune_decoder import RATES, make_optimizer
 from training.flipbook.networks import TINY
 from training.flipbook.renderer import Format, Renderer, plan_scenes
 from training.flipbook.scenes import Actor, Scene
 from training.flipbook.training_run import TrainingRun
+from training.flipbook.whole_clip import measure_psnr
 
 from tests.untrained_flipbook import export_untrained
 
@@ -61,6 +62,16 @@ def test_the_shares_of_the_error_are_between_zero_and_one(vae, clip):
 def test_psnr_is_in_decibels_of_the_full_range():
     black = torch.full((2, 3, 1, 4, 4), -1.0)
     torch.testing.assert_close(measure_psnr(black + 0.2, black), torch.tensor([20.0, 20.0]))
+
+
+def test_the_colours_of_the_last_layer_are_not_made_orthogonal(vae):
+    weights = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
+    adam, muon = make_optimizer(vae, weights, RATES).optimizers
+    last = vae.decoder.conv_out.weight
+    in_adam, in_muon = (
+        any(weight is last for weight in each.param_groups[0]["params"]) for each in (adam, muon)
+    )
+    assert (in_adam, in_muon) == (True, False)
 
 
 def test_both_optimisations_raise_the_psnr_and_do_not_change_the_vae(run, vae):

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 import torch
 from training.flipbook.animation import MOVES, FrameArea, animate_scene
-from training.flipbook.clip_formats import SHARES, TOKENS, count_tokens
+from training.flipbook.clip_formats import SHARES, latent_grid
+from training.flipbook.networks import PATCH
 from training.flipbook.objects import DRAWINGS, LAYERS, build_atlas
 from training.flipbook.renderer import Format, Renderer, Window, plan_scenes
 from training.flipbook.scenes import MOTIONS, OBJECTS, SETTINGS, SIZES, Actor, Scene
@@ -29,7 +30,8 @@ def test_every_object_fills_most_of_its_circle():
 
 
 def test_all_formats_have_the_same_number_of_tokens():
-    assert {count_tokens(size) for size in SHARES} == {TOKENS}
+    grids = [latent_grid(size) for size in SHARES]
+    assert {frames * (height // PATCH) * (width // PATCH) for frames, height, width in grids} == {576}
     assert sum(SHARES.values()) == pytest.approx(1.0)
 
 

@@ -77,6 +77,17 @@ def test_an_invalid_setting_is_one_line_on_stderr_and_exit_code_2():
     assert "did you mean pipeline.crf?" in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
+def test_a_full_disk_is_one_line_on_stderr_and_exit_code_1():
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "filmgate", "slo", "rules"]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: the disk is full; ")
+
+
 @pytest.mark.parametrize(
     "arguments", [("generate",), ("paint", "a cat"), ("generate", "a cat", "--seconds", "soon")]
 )

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.reference.write_pages import PAGES, _subclasses
 
 from filmgate.api.remedies import REMEDIES
-from filmgate.cli.reference import PAGES, _subclasses
 from filmgate.errors import FilmgateError
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -15,6 +15,11 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reference_page_is_up_to_date(name):
     assert (FOLDER / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+def test_a_group_that_runs_without_a_subcommand_has_a_section_with_its_options():
+    section = PAGES["cli.md"]().partition("## filmgate slo\n")[2].partition("\n## ")[0]
+    assert "`--by-tenant`" in section
 
 
 def test_every_error_has_a_remedy_and_no_remedy_is_left_over():

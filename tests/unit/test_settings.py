@@ -2,11 +2,12 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, Field, ValidationError
 
-from filmgate.cli.config import shown
 from filmgate.errors import SettingsError
-from filmgate.settings import Origin, load_settings, read_settings
+from filmgate.settings import Section, load_settings, read_settings
 from filmgate.settings.reference import to_markdown
+from filmgate.settings.wording import explain, masked
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +33,8 @@ def test_the_environment_wins_over_the_file(tmp_path):
         ),
         ("FILMGATE_PIPELINE__CRF", "99", "must be at most 51"),
         ("FILMGATE_PIPELINE__CODEC", "mjpeg", "'h264', 'hevc' or 'av1'"),
-        ("FILMGATE_PIPELINE", "x", "pipeline"),
+        ("FILMGATE_PIPELINE__PRESET", "warp", "'ultrafast', 'superfast', 'veryfast'"),
+        ("FILMGATE_PIPELINE", "x", "pipeline is a section, not a value (from FILMGATE_PIPELINE)"),
         ("FILMGATE_QEUE__URL", "x", "qeue is not a setting (from FILMGATE_QEUE__URL); did you mean queue?"),
         ("FILMGATE_COLOUR", "red", "colour is not a setting (from FILMGATE_COLOUR)"),
     ],
@@ -55,6 +57,34 @@ def test_a_bad_file_stops_the_start_and_is_named(tmp_path, content, words):
     assert words in str(caught.value)
 
 
+class Example(BaseModel):
+    name: str = Field(min_length=1, pattern="^[a-z]*$")
+    size: int = Field(default=1, ge=1, le=9)
+    scopes: list[str] = Field(default=["read"], min_length=1)
+    inner: Section = Section()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "name is missing"),
+        ({"name": ""}, "name: must not be empty"),
+        ({"name": 1}, "name: must be a string"),
+        ({"name": "A"}, "name: must match ^[a-z]*$"),
+        ({"name": "a", "size": "x"}, "size: must be a whole number"),
+        ({"name": "a", "size": 0}, "size: must be at least 1"),
+        ({"name": "a", "size": 10}, "size: must be at most 9"),
+        ({"name": "a", "scopes": []}, "scopes: must have at least 1 item"),
+        ({"name": "a", "inner": "x"}, "inner: must be an object"),
+    ],
+)
+def test_a_wrong_value_is_explained_in_plain_words(given, message):
+    with pytest.raises(ValidationError) as caught:
+        Example.model_validate(given)
+    (error,) = caught.value.errors()
+    assert explain(error["loc"][0], error) == message
+
+
 def test_a_file_that_was_asked_for_must_exist(tmp_path):
     with pytest.raises(SettingsError, match="does not exist"):
         load_settings({"FILMGATE_CONFIG": str(tmp_path / "gone.toml")})
@@ -67,10 +97,20 @@ def test_settings_are_frozen():
 
 
 def test_secrets_are_masked():
-    assert shown(Origin("store.secret_key", "hunter2", "default", "")) == "********"
-    assert shown(Origin("pipeline.crf", 18, "default", "")) == 18
-    url = Origin("queue.url", "postgresql://film:hunter2@db:5432/gate", "default", "")
-    assert shown(url) == "postgresql://film:********@db:5432/gate"
+    assert masked("store.secret_key", "hunter2") == "********"
+    assert masked("pipeline.crf", 18) == 18
+    url = "postgresql://film:hunter2@db:5432/gate"
+    assert masked("queue.url", url) == "postgresql://film:********@db:5432/gate"
+    url = "postgresql://db/gate?user=film&password=hunter2&sslmode=require"
+    assert masked("queue.url", url) == "postgresql://db/gate?user=film&password=********&sslmode=require"
+
+
+def test_a_secret_of_the_wrong_type_is_not_printed(tmp_path):
+    file = tmp_path / "filmgate.toml"
+    file.write_text("[provider]\napi_key = 12345\n")
+    with pytest.raises(SettingsError, match=r"provider\.api_key: must be a string") as caught:
+        load_settings({}, file)
+    assert "12345" not in str(caught.value)
 
 
 def test_the_documentation_is_up_to_date():

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from filmgate.cli import app, name_flag
 from filmgate.errors import UsageError
 
-KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
+KEYS = ["verdict", "question", "is_possible", "kind", "memory", "time", "fleet", "cost", "options",
         "rejected", "serving_patterns", "plan_b", "assumptions", "sources"]  # fmt: skip
 VIDEO = ["video", "--model", "wan2.1-t2v-14b", "--size", "1280x720", "--seconds", "5", "--steps", "50"]
 QUESTIONS = {
@@ -50,6 +50,13 @@ def test_json_is_one_object_with_the_documented_keys(question):
 def test_the_verdict_comes_first(question):
     verdict = json.loads(run(*QUESTIONS[question], "--json").stdout)["verdict"]
     assert " ".join(run(*QUESTIONS[question]).stdout.split()).startswith(" ".join(verdict.split()))
+
+
+@pytest.mark.parametrize("question", ["video", "llm", "fit"])
+def test_every_assumption_and_source_is_printed(question):
+    answer, text = json.loads(run(*QUESTIONS[question], "--json").stdout), run(*QUESTIONS[question]).stdout
+    assert answer["sources"]
+    assert not [fact for fact in (*answer["assumptions"], *answer["sources"]) if f"- {fact}\n" not in text]
 
 
 def test_an_impossible_plan_exits_with_one_and_says_so_in_json():
@@ -98,6 +105,9 @@ def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
         ([*VIDEO, "--safety-factor", "0.1"], "--safety-factor", "at least 1"),
         ([*VIDEO, "--arrivals", "none.csv"], "--arrivals", "cannot be read"),
         ([*VIDEO, "--arrivals", "x.csv", "--clips-per-day", "5"], "--arrivals", "not both"),
+        ([*VIDEO, "--arrivals", "x.csv", "--traffic", "bursty"], "--arrivals", "or --traffic, not both"),
+        ([*VIDEO, "--traffic", "bursty"], "--traffic", "give --clips-per-day"),
+        ([*LLM, "--traffic", "bursty"], "--traffic", "give --requests-per-day"),
         ([*LLM, "--answer-tokens", "9000"], "--answer-tokens", "--context"),
         (["video", "--model", "wan-2.1-14b"], "--model", "wan2.1-t2v-14b"),
         (["video", "--model", "wan2.1-t2v-14b", "--size", "big"], "--size", "1280x720"),
@@ -118,16 +128,14 @@ def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
         ([*COMPARE, "wan2.1-t2v-1.3b", "--ttft-ms", "9"], "--ttft-ms", "video model"),
         ([*COMPARE, "wan2.1-t2v-1.3b", "--precision", "int4"], "--precision", "use bf16, int8, fp8"),
         ([*COMPARE, "llama-3.3-70b", "--kv-precision", "int4"], "--kv-precision", "use bf16, fp8"),
-        (["llm", "--model", "llama-3.3-70b", "--frames", "81"], "--frames", "--context"),
         ([*LLM, "--requests-per-day", "0"], "--requests-per-day", "positive"),
         ([*LLM, "--requests-per-day", "9", "--requests-per-second", "9"], "--requests-per-day", "or"),
-        (["llm", "--model", "llama-3.3-70b", "--seconds", "5"], "--seconds", "--context"),
-        (["rightsize", "--utilisation", "x.csv", "--frames", "81"], "--frames", "plan fit"),
         (["fit"], "--instance", "--gpu"),
         (["fit", "--instance", "g7e.2xlarge", "--gpu", "L4"], "--instance", "either"),
         (["fit", "--gpu", "L4", "--frames", "81", "--seconds", "5"], "--frames", "not both"),
         (["fit", "--instance", "g7e.xlarge"], "--instance", "g7e.2xlarge"),
-        (["rightsize", "--utilisation", "none.csv", "--gpu", "L4"], "--utilisation", "cannot be read"),
+        (["rightsize", "--metrics-file", "none.csv", "--gpu", "L4"], "--metrics-file", "cannot be read"),
+        (["prices", "--output", "prices.csv"], "--output", "--refresh"),
     ],
 )
 def test_a_wrong_value_is_rejected_with_its_option_and_a_remedy(args, option, message):
@@ -167,7 +175,7 @@ def test_a_week_of_dcgm_metrics_is_judged(tmp_path):
     file = tmp_path / "week.csv"
     rows = [f"{i},{12},{9000}" for i in range(200)]
     file.write_text("timestamp,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_FB_USED\n" + "\n".join(rows))
-    result = run("rightsize", "--utilisation", str(file), "--instance", "g7e.2xlarge", "--json")
+    result = run("rightsize", "--metrics-file", str(file), "--instance", "g7e.2xlarge", "--json")
     answer = json.loads(result.stdout)
     assert "too big" in answer["verdict"]
     assert answer["fleet"]["memory_p99_bytes"] == 9000 << 20
@@ -184,12 +192,13 @@ def test_planning_starts_without_torch():
         "import sys\n"
         "from filmgate.cli.plan import video\n"
         "from filmgate.catalog.loader import load_calibration, load_catalog\n"
+        "from filmgate.planner.fleet.traffic import traffic_of\n"
         "from filmgate.planner.video.question import VideoQuestion\n"
         "from filmgate.planner.video.answer import plan_video\n"
         "from filmgate.planner.video.clip import clip_for\n"
         "catalog = load_catalog()\n"
         "model = catalog.video_model('wan2.1-t2v-14b')\n"
-        "question = VideoQuestion(model, clip_for(model), clips_per_day=500, slo_seconds=600)\n"
+        "question = VideoQuestion(model, clip_for(model), traffic=traffic_of(500), slo_seconds=600)\n"
         "plan_video(question, catalog, load_calibration())\n"
         "heavy = {'torch', 'av', 'numpy', 'diffusers', 'transformers', 'boto3'} & set(sys.modules)\n"
         "print(sorted(heavy))"

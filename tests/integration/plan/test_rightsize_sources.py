@@ -1,4 +1,4 @@
-"""`plan rightsize` from CloudWatch, from Prometheus, and from the jobs of this installation."""
+"""`plan rightsize` from CloudWatch, from Prometheus, and from the workers of this installation."""
 
 import json
 import threading
@@ -8,17 +8,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import sqlalchemy as sa
 
-from filmgate.catalog.cloudwatch import Device, MetricSource, read_cloudwatch
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.loader import load_catalog
-from filmgate.catalog.prometheus import read_prometheus
+from filmgate.cli.plan.metrics.cloudwatch import Device, MetricSource, read_cloudwatch
+from filmgate.cli.plan.metrics.prometheus import read_prometheus
 from filmgate.database import open_database
-from filmgate.database.schema import jobs, workers
 from filmgate.errors import RunError, UsageError
+from filmgate.jobs import WorkerId
 from filmgate.planner.rightsize import plan_rightsize
-from filmgate.scheduling.busy_hours import busy_hours, shares
+from filmgate.scheduling.history import DeviceSeconds, History, record_device
 from filmgate.settings import QueueSettings
 from tests.aws import client
 
@@ -133,35 +132,15 @@ def test_a_prometheus_without_samples_or_with_an_error_is_reported():
         read_prometheus("http://127.0.0.1:1", "", NOW.timestamp())
 
 
-EMPTY = {sa.Text: "", sa.Double: 0.0, sa.Integer: 0, sa.Boolean: False, sa.LargeBinary: b""}
-
-
-def insert(connection, table, **fields):
-    """A row with these fields; other columns that may not be null are empty."""
-    row = {
-        column.name: next(value for kind, value in EMPTY.items() if isinstance(column.type, kind))
-        for column in table.columns
-        if not column.nullable and column.name != "seq"
-    }
-    connection.execute(sa.insert(table).values(row | fields))
-
-
-def test_the_jobs_of_this_installation_are_enough(tmp_path):
+def test_the_workers_of_this_installation_are_enough(tmp_path):
+    """A worker that is gone counts in the hours in which it ran."""
     database = open_database(QueueSettings(), tmp_path)
     with database.write() as connection:
         now = database.now(connection)
-        for hour in range(6):
-            start = now - (6 - hour) * 3600
-            times = {"started_at": start, "finished_at": start + 900}
-            insert(connection, jobs, id=f"video_{hour}", route="gpu", **times)
-        insert(connection, workers, id="w1", route="gpu", seen_at=now)
-    hours = busy_hours(database)
+        for hours_ago in range(6):
+            at = (now // 3600 - hours_ago) * 3600 - 1
+            record_device(connection, WorkerId("gone"), DeviceSeconds(busy=900, idle=900), at)
+            record_device(connection, WorkerId("busy"), DeviceSeconds(busy=1800), at)
+    assert History(database).busy_shares(7) == [0.75] * 6
+    assert History(database).busy_shares(0) == []
     database.close()
-    assert sum(hours) * 3600 == pytest.approx(6 * 900, rel=0.01)
-    assert max(hours) == pytest.approx(0.25, abs=0.01)
-
-
-def test_a_job_that_spans_hours_is_busy_in_each_of_them():
-    found = shares([(1800.0, 3600.0 * 2.5)], now=3 * 3600.0, gpus=2, days=7)
-    assert found == [0.25, 0.5, 0.25]
-    assert shares([], 0.0, 1, 7) == []

@@ -3,18 +3,24 @@
 import json
 import struct
 
+import boto3
 import pytest
+from botocore.stub import ANY, Stubber
 
 from filmgate.catalog.diffusers_folder import read_video_folder, stored_params
 from filmgate.catalog.huggingface import read_llm_config
+from filmgate.catalog.instances import Price
 from filmgate.catalog.loader import load_calibration, load_catalog, read_prices
 from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
 from filmgate.catalog.user_file import with_user_file
-from filmgate.catalog.utilisation import read_utilisation
+from filmgate.cli.plan.metrics.csv_file import read_csv_metrics
 from filmgate.errors import RunError, UsageError, WriteError
+from filmgate.models.names import shipped_folder
+from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.memory import stored_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.work import forward_work
 
@@ -52,7 +58,6 @@ hidden = 512
 heads = 8
 kv_heads = 2
 head_dim = 64
-vocab = 32000
 params = 50000000
 active_params = 50000000
 as_of = "2026-11-01"
@@ -73,7 +78,7 @@ def test_user_machines_and_models_are_planned_like_shipped_ones(tmp_path):
     catalog = with_user_file(CATALOG, user_file(tmp_path, USER_FILE))
     model = catalog.video_model("wan-distilled")
     assert model.defaults.steps == 4
-    question = VideoQuestion(model, clip_for(model), clips_per_day=2000, slo_seconds=600)
+    question = VideoQuestion(model, clip_for(model), traffic=traffic_of(2000), slo_seconds=600)
     answer = plan_video(question, catalog, load_calibration())
     assert answer.options[0].name == "acme.large"
     assert any("user file own.toml (2026-11-01)" in source for source in answer.sources)
@@ -170,6 +175,26 @@ def test_a_folder_of_another_size_is_scaled_and_weighed_by_its_files(tmp_path):
     assert forward_work(model, clip_for(model)).linear_flops == pytest.approx(whole / 8, rel=0.01)
 
 
+def test_the_built_in_model_is_planned_with_its_own_clip_and_weights():
+    """Not with the clip of the catalog model that it is scaled from."""
+    folder = shipped_folder("flipbook")
+    model = read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+    clip = clip_for(model)
+    assert (str(clip.size), clip.frames, clip.fps, clip.steps) == ("256x256", 33, 16, 10)
+    assert clip.forwards_per_step == 1
+    assert (model.vae.space_ratio, model.size_multiple) == (16, 32)
+    stored = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    assert stored_bytes(model) == pytest.approx(stored, rel=0.01)
+
+
+@pytest.mark.parametrize("text", ['{"steps": 0}', '{"stepz": 4}', "[1]", "no"])
+def test_a_wrong_clip_in_a_folder_is_rejected_with_its_file(tmp_path, text):
+    folder = diffusers_folder(tmp_path)
+    (folder / "filmgate.json").write_text(text)
+    with pytest.raises(UsageError, match="filmgate.json"):
+        read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+
+
 def test_a_folder_of_an_unknown_class_is_rejected_with_the_known_ones(tmp_path):
     folder = diffusers_folder(tmp_path)
     index = json.loads((folder / "model_index.json").read_text())
@@ -258,9 +283,6 @@ def product(region, usd):
 
 
 def test_a_refresh_reads_all_pages_and_keeps_the_spot_range(tmp_path):
-    boto3 = pytest.importorskip("boto3")
-    from botocore.stub import ANY, Stubber
-
     client = boto3.client(
         "pricing", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -281,11 +303,19 @@ def test_a_refresh_reads_all_pages_and_keeps_the_spot_range(tmp_path):
     assert len(again) == len(CATALOG.prices) + 1
     updated, before = again["g7e.2xlarge", "us-east-1"], CATALOG.price("g7e.2xlarge", "us-east-1")
     assert (updated.on_demand, updated.as_of, updated.spot_min) == (3.5, "2026-11-15", before.spot_min)
-    assert "spot: skypilot" in updated.source
+    assert updated.source == f"AWS Price List API; other rates: {before.source} {before.as_of}"
+
+
+def test_rates_that_a_refresh_keeps_have_the_date_of_their_own_source():
+    """After a second refresh too."""
+    old = Price("a.large", "us-east-1", "my contract", "2026-01-01", on_demand=3.0, savings_1y=2.0)
+    for day, usd in (("2026-02-01", 3.1), ("2026-03-01", 3.2)):
+        (old,) = merge_prices([old], [Price("a.large", "us-east-1", "API", day, on_demand=usd)])
+    assert (old.on_demand, old.savings_1y, old.as_of) == (3.2, 2.0, "2026-03-01")
+    assert old.source == "API; other rates: my contract 2026-01-01"
 
 
 def test_a_refresh_without_credentials_names_the_variables_to_set(monkeypatch, tmp_path):
-    pytest.importorskip("boto3")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -295,9 +325,6 @@ def test_a_refresh_without_credentials_names_the_variables_to_set(monkeypatch, t
 
 
 def test_a_denied_refresh_names_the_missing_permission():
-    boto3 = pytest.importorskip("boto3")
-    from botocore.stub import Stubber
-
     client = boto3.client(
         "pricing", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -326,13 +353,13 @@ def test_invalid_metrics_are_rejected_with_the_line(tmp_path, text, message):
     file = tmp_path / "week.csv"
     file.write_text(text)
     with pytest.raises(UsageError, match=message):
-        read_utilisation(file)
+        read_csv_metrics(file)
 
 
 def test_nvidia_smi_column_names_are_accepted(tmp_path):
     file = tmp_path / "week.csv"
     file.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\nx, 55 %, 1024 MiB\n")
-    samples = read_utilisation(file)
+    samples = read_csv_metrics(file)
     assert samples.gpu_share == (0.55,)
     assert samples.memory_bytes == (1 << 30,)
 
@@ -364,4 +391,4 @@ def test_metrics_outside_their_range_are_rejected_with_the_line(tmp_path, row):
     file = tmp_path / "week.csv"
     file.write_text(f"gpu_util,memory_used_mib,dram_active\n20,10,0.2\n{row}\n")
     with pytest.raises(UsageError, match="line 3"):
-        read_utilisation(file)
+        read_csv_metrics(file)

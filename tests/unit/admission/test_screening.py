@@ -217,5 +217,6 @@ def test_words_far_apart_and_numbers_are_no_match(text):
 def test_an_invalid_rules_file_is_a_settings_error(text, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    with pytest.raises(SettingsError, match=r"^mine\.toml"):
+    with pytest.raises(SettingsError, match=r"^mine\.toml: .*") as caught:
         open_rules(str(file))
+    assert "\n" not in str(caught.value)

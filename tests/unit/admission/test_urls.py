@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
-from filmgate.errors import AddressRefused
+from filmgate.errors import UrlNotAllowed
 
 LIMITS = FetchLimits(seconds=2, max_bytes=1000)
 
@@ -44,7 +44,7 @@ def test_an_unsupported_url_is_rejected_before_its_host_is_resolved(url):
     def resolve(_host, _port):
         raise AssertionError("resolved")
 
-    with pytest.raises(AddressRefused):
+    with pytest.raises(UrlNotAllowed):
         fetch(url, LIMITS, resolve)
 
 
@@ -53,17 +53,17 @@ def test_one_private_address_among_public_ones_is_rejected(answers):
     def resolve(_host, _port):
         return [ipaddress.ip_address(answer) for answer in answers]
 
-    with pytest.raises(AddressRefused, match="public"):
+    with pytest.raises(UrlNotAllowed, match="public"):
         fetch("http://example.com/a.png", LIMITS, resolve)
 
 
 def test_a_host_outside_fetch_hosts_is_rejected():
     limits = FetchLimits(seconds=2, max_bytes=1000, hosts=frozenset({"images.example.com"}))
-    with pytest.raises(AddressRefused, match="fetch_hosts"):
+    with pytest.raises(UrlNotAllowed, match="fetch_hosts"):
         fetch("http://other.example.com/a.png", limits)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
 def test_loopback_is_rejected_in_every_notation(host):
-    with pytest.raises(AddressRefused):
+    with pytest.raises(UrlNotAllowed):
         fetch(f"http://{host}/", LIMITS)

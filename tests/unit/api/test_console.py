@@ -29,6 +29,11 @@ def test_the_page_has_no_inline_code_and_names_no_other_server():
     assert all(link.startswith("/console/") for link in links)
 
 
+def test_the_code_examples_set_no_variable_of_ours():
+    """A FILMGATE_ variable that is not a setting stops every `filmgate` command in the same shell."""
+    assert re.findall(r"FILMGATE_\w+", (STATIC / "console.js").read_text()) == []
+
+
 def test_the_policy_allows_only_this_server_and_no_inline_code():
     policy = HEADERS["Content-Security-Policy"]
     assert policy.startswith("default-src 'self';")

@@ -31,8 +31,14 @@ def test_a_burst_of_connections_is_accepted_over_several_turns_of_the_event_loop
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(socket.create_connection(listener.getsockname()))
-        turns = [[stack.enter_context(each) for each in accept_all(listener)] for _ in range(3)]
-    assert [len(accepted) for accepted in turns] == [16, 4, 0]
+        turns = []
+
+        def accept():
+            turns.append([stack.enter_context(each) for each in accept_all(listener)])
+            return sum(map(len, turns)) == 20
+
+        wait_until(accept, interval=0.001)  # a connection may arrive a moment after its client has it
+    assert max(map(len, turns)) <= 16
 
 
 def test_the_connection_of_a_flooding_address_is_closed_and_the_next_one_is_accepted(listener):

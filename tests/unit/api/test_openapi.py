@@ -1,11 +1,13 @@
-"""The OpenAPI document is built once, and not on the event loop."""
+"""The routes and the OpenAPI document, which is built once, and not on the event loop."""
 
 import asyncio
 import threading
 
 import httpx
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
+from filmgate.api.app import PARTS
 from filmgate.api.openapi import OPENAPI_PATH, install_document
 
 
@@ -29,3 +31,10 @@ def test_the_document_is_built_once_on_a_thread():
     assert [response.json() for response in responses] == [{"openapi": "3.1.0"}] * 4
     assert len(builders) == 1
     assert builders[0] is not threading.main_thread()
+
+
+def test_no_route_lets_fastapi_read_a_body():
+    # FastAPI reads it before it identifies the caller, and without limits.
+    routes = [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
+    assert routes
+    assert [route.path for route in routes if route.body_field is not None] == []

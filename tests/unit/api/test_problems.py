@@ -1,11 +1,16 @@
 """Every error class has an HTTP response, and the response tells an SDK correctly whether to retry."""
 
+import asyncio
 import json
 
+import httpx
 import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from filmgate import errors
-from filmgate.api.problems import problem_of, to_response
+from filmgate.api.problems import install_problems, problem_of, to_response
+from filmgate.api.tracing import HttpMeter, Tracing
 
 
 def subclasses(kind):
@@ -17,8 +22,6 @@ def example(kind):
         return kind("no", quota="max_queued", retry_after_seconds=30)
     if issubclass(kind, errors.TryAgainLater):
         return kind("no", retry_after_seconds=45.2)
-    if kind is errors.PromptRejected:
-        return kind("no", option="prompt", rules=("a",))
     if issubclass(kind, errors.StoreForbidden | errors.KeyringForbidden):
         return kind("no", permission="s3:GetObject")
     if kind is errors.DeviceBroken:
@@ -59,3 +62,34 @@ def test_retry_after_is_rounded_up_and_a_long_delay_disables_retries():
 def test_the_message_of_an_internal_error_is_not_sent_to_the_client():
     response = to_response(errors.StoreUnavailable("/srv/objects: permission denied"))
     assert b"srv" not in response.body
+
+
+def test_the_log_line_of_an_internal_error_has_the_request_id_of_the_response(caplog):
+    app = FastAPI()
+    install_problems(app)
+    app.add_middleware(Tracing, meter=HttpMeter(CollectorRegistry()))
+
+    @app.get("/v1/videos")
+    async def fail():
+        raise errors.StoreUnavailable("no disk")
+
+    async def request():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            return await client.get("/v1/videos")
+
+    response = asyncio.run(request())
+    assert response.status_code == 503
+    [line] = [record for record in caplog.records if record.message == "request failed"]
+    assert line.fields["request_id"] == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (errors.QueueUnavailable("db"), "temporarily unavailable; try again"),
+        (errors.StoreFull("disk"), "no space for new videos"),
+        (errors.ObjectCorrupt("bad tag"), "internal error; quote the request id"),
+    ],
+)
+def test_an_internal_error_says_what_the_client_can_do(error, words):
+    assert words in json.loads(to_response(error).body)["error"]["message"]

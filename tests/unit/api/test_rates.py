@@ -41,7 +41,7 @@ def test_after_invalid_keys_an_address_waits_but_a_key_that_was_valid_does_not()
     logins.succeed("fg_good", TenantId("good"))
     for _ in range(60):
         assert logins.wait_seconds("a", "fg_bad") == 0.0
-        logins.fail("a")
+        logins.fail("a", "fg_bad")
     assert logins.wait_seconds("a", "fg_bad") == pytest.approx(1.0)
     assert logins.wait_seconds("a", None) == pytest.approx(1.0)
     assert logins.wait_seconds("a", "fg_good") == 0.0

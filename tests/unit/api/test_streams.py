@@ -1,8 +1,13 @@
-"""Chunks that a thread reads are closed exactly once, also if their reader leaves during a read."""
+"""Streams end with their client, and chunks that a thread reads are closed exactly once."""
 
+import asyncio
 import threading
+from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 
-from filmgate.api.streams import BlockingChunks
+from filmgate.api.live import _fragments
+from filmgate.api.streams import BlockingChunks, HeldStream
+from tests.tickets import make_ticket, queued_job
 
 
 class Source:
@@ -53,3 +58,51 @@ def test_chunks_that_are_closed_during_a_read_are_released_when_it_ends():
     source.go.release()
     reader.join(10)
     assert source.closed == 1
+
+
+def test_a_stream_closes_its_content_when_the_client_leaves():
+    closed = []
+
+    async def read():
+        try:
+            yield b"first"
+        finally:
+            closed.append("content")
+
+    async def leave():
+        content, held, is_sent = read(), ExitStack(), asyncio.Event()
+        held.callback(closed.append, "held")
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                is_sent.set()
+                await asyncio.Event().wait()  # the client does not read
+
+        async def receive():
+            await is_sent.wait()
+            return {"type": "http.disconnect"}
+
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        with suppress(ExceptionGroup):
+            await HeldStream(content, held, media_type="video/mp4")(scope, receive, send)
+        return content
+
+    asyncio.run(leave())
+    assert closed == ["content", "held"]
+
+
+def test_a_live_stream_that_is_closed_stops_reading_ahead():
+    async def view():
+        fragments = _fragments(
+            SimpleNamespace(call_store=read_forever), queued_job(make_ticket(), now=1.0), b"first"
+        )
+        assert [await anext(fragments), await anext(fragments)] == [b"first", b"next"]
+        # Another task than the one that read, as after a viewer has left.
+        await asyncio.create_task(fragments.aclose())
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    async def read_forever(*_work):
+        await asyncio.sleep(0)
+        return b"next"
+
+    assert asyncio.run(view()) == set()

@@ -112,6 +112,30 @@ def test_a_deletion_before_the_end_of_retention_is_a_fault():
     assert verify([], [head], anchors=[anchor], retained_since=2.1e9).is_intact
 
 
+def test_a_head_without_a_signature_proves_nothing():
+    """Whoever replaces a chain and its head cannot sign it."""
+    forged = replace(HEAD, signature="")
+    result = verify(CHAIN, [forged], public_key=SIGNER.public_key)
+    assert ([fault.number for fault in result.faults], result.unsigned) == ([20], 20)
+    emptied = Head(HEAD.tenant_id, 20, HEAD.hash, base_number=20, base_hash=HEAD.hash)
+    assert not verify([], [emptied], public_key=SIGNER.public_key).is_intact
+    new = Head(HEAD.tenant_id, 20, HEAD.hash)
+    assert names(CHAIN, new) == []
+
+
+def test_every_anchor_of_a_record_counts():
+    other = replace(HEAD, signed_hash="0" * 64, signature="")
+    assert names(CHAIN, HEAD, anchors=[other, HEAD]) == [20]
+
+
+def test_the_base_must_be_the_record_that_was_anchored():
+    head = make_head(CHAIN, base_number=5, base_hash=CHAIN[4].hash)
+    anchor = make_head(CHAIN[:5])
+    assert names(CHAIN[5:], head, anchors=[anchor]) == []
+    forged = replace(anchor, signed_hash="0" * 64, signature="")
+    assert names(CHAIN[5:], head, anchors=[forged]) == [5]
+
+
 def test_a_missing_head_is_a_fault():
     result = verify(CHAIN, [])
     assert result.faults[0].number == 0

@@ -202,6 +202,20 @@ def test_only_the_managed_role_may_call_a_provider():
     assert not is_allowed(policy, "s3:GetObject", "arn:aws:s3:::stage/out/x")
 
 
+def test_the_managed_role_calls_only_the_model_and_the_region_of_its_provider():
+    """And nothing of Bedrock if the provider is another one."""
+    where = "arn:aws:bedrock:us-west-2:"
+    ray = replace(DEPLOYMENT, bedrock_model="luma.ray-v2:0", bedrock_region="us-west-2")
+    policy = policy_of(Role.MANAGED, deployment=ray)
+    assert is_allowed(policy, "bedrock:InvokeModel", f"{where}:foundation-model/luma.ray-v2:0")
+    assert is_allowed(policy, "bedrock:GetAsyncInvoke", f"{where}123456789012:async-invoke/abcdefghijkl")
+    assert not is_allowed(policy, "bedrock:InvokeModel", f"{where}:foundation-model/amazon.nova-pro-v1:0")
+    elsewhere = "arn:aws:bedrock:us-east-1::foundation-model/luma.ray-v2:0"
+    assert not is_allowed(policy, "bedrock:InvokeModel", elsewhere)
+    http = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, bedrock_model=""))
+    assert "bedrock" not in str(http)
+
+
 def test_the_managed_role_can_delete_all_versions_of_a_staged_clip():
     policy = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, staging=S3Location("stage", "in/")))
     assert is_allowed(policy, "s3:DeleteObjectVersion", "arn:aws:s3:::stage/in/x/output.mp4")

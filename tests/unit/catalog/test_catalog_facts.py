@@ -28,7 +28,6 @@ RANGES = {
     "bandwidth_gb_s": (100, 20_000),
     "_tflops": (10, 20_000),
     "sm_count": (20, 300),
-    "power_watts": (50, 2_000),
     "mig_slices": (0, 7),
     "nvlink_gb_s": (0, 3_600),
     "pcie_gb_s": (8, 128),

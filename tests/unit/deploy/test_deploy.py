@@ -2,34 +2,72 @@
 
 import json
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from filmgate.catalog.loader import load_catalog
 from filmgate.deploy.comparison import compare
 from filmgate.deploy.measurements import Measured, read_measured
-from filmgate.deploy.plan import ChartValues, Plan, read_plan
+from filmgate.deploy.plan import Plan, read_plan
 from filmgate.deploy.values import build_values
 from filmgate.errors import RunError, UsageError
-from filmgate.models.names import NamedModel
+from filmgate.models.names import NamedModel, name_model
+from filmgate.planner.fleet.answer import ChartWorkers, Deployment
 from filmgate.telemetry.findings import Verdict
 
+CHART = ChartWorkers(
+    min_replicas=2,
+    max_replicas=8,
+    min_spot_replicas=0,
+    spot_replicas=0,
+    replicas_while_active=0,
+    scheduled_replicas=0,
+    start_hour=0,
+    end_hour=0,
+    backlog_seconds_per_worker=139,
+    drain_seconds=162,
+)
+DEPLOYMENT = Deployment(
+    instance_type="g7e.2xlarge",
+    machines=6,
+    machines_in_quiet_hours=2,
+    spare_machines=1,
+    workers_per_machine=1,
+    zones=2,
+    model="Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+    region="us-east-1",
+    offload="none",
+    compile="auto",
+    dtype="bfloat16",
+    weights="full",
+    default_quality="full",
+    is_tiled=False,
+    tenants=1,
+    tenancy="shared",
+    slo_seconds=None,
+    is_scaled_to_zero=False,
+    chart=CHART,
+)
 PLAN = Plan(
-    machine="g7e.2xlarge",
     karpenter_gpu_name="rtx-pro-server-6000",
     replicas=6,
-    warm_replicas=2,
     usd_per_hour=3.36,
     seconds_per_clip=139.0,
     seconds_per_clip_high=162.0,
     latency_p95_seconds=250.0,
-    chart=ChartValues(min_replicas=2, max_replicas=8, backlog_seconds_per_worker=139, drain_seconds=162),
+    deployment=DEPLOYMENT,
 )
 MODEL = NamedModel("wan2.1-t2v-1.3b", "s3://weights/models/wan/v1/")
 
 
-def values_of(plan):
-    return build_values(plan, load_catalog().instances[plan.machine], MODEL)
+def plan_with(chart=(), **deployment):
+    """The plan with another deployment; `chart` are changed values of its chart."""
+    return replace(PLAN, deployment=replace(DEPLOYMENT, chart=replace(CHART, **dict(chart)), **deployment))
+
+
+def values_of(plan, *tenants, model=MODEL):
+    return build_values(plan, load_catalog().instances[plan.deployment.instance_type], model, tenants)
 
 
 def test_workers_and_nodes_have_the_size_of_the_plan():
@@ -39,35 +77,92 @@ def test_workers_and_nodes_have_the_size_of_the_plan():
     assert worker["scaling"] == {"backlogSecondsPerWorker": 139}
     pool = values["karpenter"]["nodePools"]["g7e"]
     assert (pool["gpu"], pool["maxGpus"], pool["capacity"]) == ("rtx-pro-server-6000", 8, ["on-demand"])
-    assert values["settings"]["api"] == {"usd_per_gpu_hour": 3.36}
+    assert values["settings"] == {"api": {"usd_per_gpu_hour": 3.36}}
 
 
-def test_workers_run_as_the_plan_assumed_and_jobs_have_its_deadline():
-    values = values_of(replace(PLAN, pipeline={"offload": "layers", "dtype": "float16"}, slo_seconds=300.0))
+def test_workers_run_as_the_plan_assumed_and_jobs_have_its_deadline_and_quality():
+    planned = {"offload": "layers", "compile": "off", "dtype": "float16", "weights": "int8"}
+    values = values_of(plan_with(**planned, slo_seconds=300.0, default_quality="draft"))
     (worker,) = values["workers"].values()
-    assert worker["settings"] == {"pipeline": {"offload": "layers", "dtype": "float16"}}
-    assert values["settings"]["admission"] == {"slo_seconds": 300.0}
+    assert worker["settings"] == {"pipeline": planned}
+    assert values["settings"]["admission"] == {"slo_seconds": 300.0, "default_quality": "draft"}
+
+
+@pytest.mark.parametrize("location", ["s3://weights/models/wan/v1/", "/models/wan", "wan2.1-t2v-1.3b"])
+def test_a_worker_serves_the_name_that_its_scaling_asks_for(location):
+    (worker,) = values_of(PLAN, model=NamedModel("wan2.1-t2v-1.3b", location))["workers"].values()
+    assert name_model(worker["model"]).name == worker["modelName"] == "wan2.1-t2v-1.3b"
+
+
+def test_a_machine_without_a_price_leaves_the_price_of_a_gpu_hour_to_the_settings():
+    assert values_of(replace(PLAN, usd_per_hour=None))["settings"] == {}
+
+
+def test_a_machine_that_karpenter_does_not_start_has_no_node_pool():
+    values = values_of(replace(PLAN, karpenter_gpu_name=None))
+    assert "karpenter" not in values
+    assert "nodePool" not in values["workers"]["wan2-1-t2v-1-3b"]
 
 
 def test_a_worker_requests_less_than_its_node_has():
     machine = load_catalog().instances["g6e.xlarge"]
-    worker = values_of(replace(PLAN, machine="g6e.xlarge"))["workers"]["wan2-1-t2v-1-3b"]
+    worker = values_of(plan_with(instance_type="g6e.xlarge"))["workers"]["wan2-1-t2v-1-3b"]
     requested, limit = (int(worker["resources"][kind]["memory"][:-2]) for kind in ("requests", "limits"))
     assert 0 < requested < limit < machine.ram_gib
     assert int(worker["resources"]["requests"]["cpu"]) < machine.vcpu
 
 
 def test_spot_instances_of_the_plan_are_workers_of_their_own_that_drain_within_the_notice():
-    values = values_of(replace(PLAN, chart=replace(PLAN.chart, max_replicas=5, spot_replicas=3)))
+    values = values_of(plan_with(chart={"max_replicas": 5, "min_spot_replicas": 2, "spot_replicas": 3}))
     steady, spot = values["workers"].values()
-    assert (steady["maxReplicas"], spot["minReplicas"], spot["maxReplicas"]) == (5, 0, 3)
+    assert (steady["maxReplicas"], spot["minReplicas"], spot["maxReplicas"]) == (5, 2, 3)
     assert spot["drainSeconds"] < 120
     assert values["karpenter"]["nodePools"]["g7e-spot"]["capacity"] == ["spot"]
 
 
+def test_tenants_on_separate_instances_have_their_own_workers_and_nodes():
+    values = values_of(plan_with(tenants=2, tenancy="instance"), "acme", "globex")
+    assert {name: worker["tenant"] for name, worker in values["workers"].items()} == {
+        "wan2-1-t2v-1-3b-acme": "acme",
+        "wan2-1-t2v-1-3b-globex": "globex",
+    }
+    pools = values["karpenter"]["nodePools"]
+    assert {name: (pool["tenant"], pool["maxGpus"]) for name, pool in pools.items()} == {
+        "g7e-acme": ("acme", 8),
+        "g7e-globex": ("globex", 8),
+    }
+
+
+def test_tenants_on_separate_gpus_have_their_own_workers_on_shared_nodes():
+    values = values_of(plan_with(tenants=2, tenancy="gpu"), "acme", "globex")
+    assert [worker["tenant"] for worker in values["workers"].values()] == ["acme", "globex"]
+    assert {worker["nodePool"] for worker in values["workers"].values()} == {"g7e"}
+    assert values["karpenter"]["nodePools"]["g7e"]["maxGpus"] == 16
+    assert "tenant" not in values["karpenter"]["nodePools"]["g7e"]
+
+
+@pytest.mark.parametrize(
+    ("tenancy", "tenants", "message"),
+    [
+        ("instance", [], "separate workers for 2 tenants, got 0"),
+        ("gpu", ["acme", "acme"], "separate workers for 2 tenants, got 1"),
+        ("shared", ["acme"], "all tenants share"),
+        ("instance", ["acme", "t" * 30], "too long"),
+    ],
+)
+def test_tenants_that_the_plan_does_not_separate_are_refused(tenancy, tenants, message):
+    with pytest.raises(UsageError, match=message):
+        values_of(plan_with(tenants=2, tenancy=tenancy), *tenants)
+
+
 def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_without_workers():
-    chart = ChartValues(0, 3, replicas_while_active=2, backlog_seconds_per_worker=278)
-    values = values_of(replace(PLAN, chart=chart, slo_seconds=900.0))
+    chart = {
+        "min_replicas": 0,
+        "max_replicas": 3,
+        "replicas_while_active": 2,
+        "backlog_seconds_per_worker": 278,
+    }
+    values = values_of(plan_with(chart=chart, slo_seconds=900.0))
     (worker,) = values["workers"].values()
     assert (worker["minReplicas"], worker["maxReplicas"]) == (0, 3)
     assert worker["scaling"] == {"backlogSecondsPerWorker": 278, "replicasWhileActive": 2}
@@ -75,16 +170,18 @@ def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_wit
     assert "admission" not in values_of(PLAN)["settings"]
 
 
-def test_a_plan_for_the_busy_hours_has_their_schedule():
-    chart = ChartValues(1, 6, scheduled_replicas=6, start_hour=8, end_hour=18)
-    (worker,) = values_of(replace(PLAN, chart=chart))["workers"].values()
-    assert worker["scaling"]["schedule"] == [
-        {"start": "0 8 * * *", "end": "0 18 * * *", "timezone": "Etc/UTC", "replicas": 6}
+def test_a_plan_for_the_busy_hours_has_their_schedule_on_demand_and_on_spot():
+    hours = {"scheduled_replicas": 6, "start_hour": 8, "end_hour": 18, "spot_replicas": 3}
+    workers = values_of(plan_with(chart=hours))["workers"].values()
+    schedule = {"start": "0 8 * * *", "end": "0 18 * * *", "timezone": "Etc/UTC"}
+    assert [worker["scaling"]["schedule"] for worker in workers] == [
+        [schedule | {"replicas": 6}],
+        [schedule | {"replicas": 3}],
     ]
 
 
 def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():
-    pool = values_of(replace(PLAN, machine="p5.48xlarge"))["karpenter"]["nodePools"]["p5"]
+    pool = values_of(plan_with(instance_type="p5.48xlarge"))["karpenter"]["nodePools"]["p5"]
     assert (pool["gpusPerNode"], pool["maxGpus"]) == (["8"], 8)
 
 
@@ -99,7 +196,11 @@ def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():
         ),
         (
             json.dumps({"verdict": "x", "fleet": {"replicas": 1}, "cost": {"a": 1}, "time": {"b": 1}}),
-            "has no",
+            "another version",
+        ),
+        (
+            json.dumps({"verdict": "x", "fleet": {"replicas": 1, "engine_arguments": "--tp 2"}}),
+            "a plan for a language model",
         ),
     ],
 )
@@ -147,6 +248,7 @@ def test_measurements_are_those_of_the_model_on_our_gpus():
         (Measured(1, 140.0, 240.0, 40), ["fail", "ok", "ok"]),
         (Measured(9, 170.0, 300.0, 40), ["warn", "fail", "warn"]),
         (Measured(3, 140.0, 600.0, 40), ["ok", "ok", "fail"]),
+        (Measured(3, 140.0, inf, 40), ["ok", "ok", "fail"]),
         (Measured(3, 140.0, 600.0, 5), ["ok", "ok", "warn"]),
         (Measured(3, None, None, 0), ["ok", "warn"]),
     ],
@@ -155,3 +257,13 @@ def test_an_installation_is_compared_with_its_plan(measured, verdicts):
     findings = list(compare(PLAN, measured))
     assert [finding.verdict.value for finding in findings] == verdicts
     assert all(finding.remedy for finding in findings if finding.verdict is not Verdict.OK)
+    assert not any("inf" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(("live", "verdict"), [(3, "fail"), (5, "warn"), (6, "ok"), (33, "warn")])
+def test_the_workers_of_all_pools_and_of_spot_are_compared(live, verdict):
+    """Of two tenants, each with two workers on demand and one on spot that always run."""
+    chart = {"min_spot_replicas": 1, "spot_replicas": 8}
+    plan = plan_with(chart=chart, tenants=2, tenancy="instance")
+    workers = next(compare(plan, Measured(live, 140.0, 240.0, 40)))
+    assert workers.verdict == verdict

@@ -51,6 +51,22 @@ def test_an_invalid_card_is_an_error_that_names_the_key(text, key):
         read_cards(text, "models.toml")
 
 
+@pytest.mark.parametrize(
+    ("key", "known", "wrong"),
+    [
+        ("size", "default = [256, 256]", "default = [250, 256]"),
+        ("frames", "default = 33", "default = 32"),
+        ("steps", "default = 10", "default = 0"),
+        ("guidance", "default = 1.0", "default = 0.5"),
+    ],
+)
+def test_a_default_that_the_model_cannot_render_is_an_error(key, known, wrong):
+    """Otherwise every request that leaves the field out would fail on a worker."""
+    text = files("filmgate.models").joinpath("cards.toml").read_text()
+    with pytest.raises(SettingsError, match=rf"models\.toml: flipbook\.limits\.{key}: "):
+        read_cards(text.replace(known, wrong), "models.toml")
+
+
 def test_an_unknown_key_in_a_card_is_an_error():
     text = files("filmgate.models").joinpath("cards.toml").read_text()
     for known, unknown in (
@@ -79,8 +95,16 @@ def test_a_default_model_that_nobody_serves_is_replaced_by_one_that_is_served():
     assert open_registry("flipbook").default.name == "flipbook"
 
 
+@pytest.mark.parametrize("text", ["wan=wan", "a=b,b=a", "a=b,b=c,c=b", "=ltx"])
+def test_an_alias_that_leads_to_no_model_is_an_error_at_start(text):
+    """Not at the first request, which would look it up for ever."""
+    with pytest.raises(SettingsError, match="names no model"):
+        parse_aliases(text)
+
+
 def test_an_alias_means_the_default_model_or_the_model_it_names():
-    assert parse_aliases(" sora-2, fast=ltx,") == {"sora-2": None, "fast": "ltx"}
+    assert parse_aliases(" sora-2, fast = ltx,") == {"sora-2": None, "fast": "ltx"}
+    assert parse_aliases("a=b,b=ltx") == {"a": "b", "b": "ltx"}
     ltx = replace(CARD, name="ltx")
     served = ServedModels((ltx,), frozenset({"flipbook", "ltx"}))
     registry = open_registry("flipbook", "", lambda: served, parse_aliases("sora-2,fast=ltx"))

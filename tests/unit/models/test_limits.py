@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filmgate.errors import InvalidField, UnsupportedValue, UnsupportedVerb
+from filmgate.errors import InvalidField, UnsupportedOperation, UnsupportedValue
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
 from filmgate.models.requests import Upload, VideoRequest, to_spec
@@ -56,6 +56,13 @@ def test_the_error_for_a_size_names_an_accepted_size(width, height):
     named = Size.parse(re.search(r"the nearest size is (\d+x\d+)", str(error))[1])
     assert error.option == "size"
     assert spec_of(size=named).size == named
+
+
+def test_a_model_with_a_fixed_size_has_no_other():
+    limits = replace(LIMITS.size, is_fixed=True)
+    assert limits.check("wan", None) == limits.nearest(Size(640, 640)) == Size(832, 480)
+    with pytest.raises(UnsupportedValue, match="wan renders 832x480 only"):
+        limits.check("wan", Size(640, 640))
 
 
 @given(st.integers(4, 45), st.integers(4, 45))
@@ -146,12 +153,12 @@ def test_text_is_limited_in_length_and_has_no_control_characters():
 
 def test_an_unsupported_source_is_rejected():
     assert spec_of(image=IMAGE).model == "wan"
-    error = rejection(UnsupportedVerb, verb=SourceKind.EXTEND)
+    error = rejection(UnsupportedOperation, verb=SourceKind.EXTEND)
     assert (str(error), error.option) == ("wan cannot extend a clip", "video")
 
 
 def test_a_model_that_needs_an_image_rejects_a_request_without_one():
     image_model = replace(LIMITS, needs_image=True)
-    with pytest.raises(UnsupportedVerb, match="send an image"):
+    with pytest.raises(UnsupportedOperation, match="send an image"):
         to_spec(VideoRequest("a heron"), "wan", image_model, 100)
     assert to_spec(VideoRequest("", image=IMAGE), "wan", image_model, 100).prompt == ""

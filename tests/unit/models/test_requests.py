@@ -141,20 +141,24 @@ def test_a_spec_keeps_its_source_when_it_is_stored():
 def test_a_listed_size_that_the_model_cannot_render_is_scaled():
     portrait = Size(1024, 1792)
     request = VideoRequest("x", size=portrait)
-    spec = to_spec(request, "wan", LIMITS, 100, frozenset({portrait}))
+    spec = to_spec(request, "wan", LIMITS, 100, (portrait,))
     assert (spec.size, spec.scaled_to, spec.clip_size) == (Size(720, 1264), portrait, portrait)
     assert rows.to_spec(rows.from_spec(spec)).scaled_to == portrait
     assert to_clip_request(spec).scaled_to == portrait
     assert inherit(VideoRequest("y", verb=SourceKind.REMIX), spec, LIMITS).size == portrait
     with pytest.raises(UnsupportedValue, match="the nearest size is 720x1264"):
         to_spec(request, "wan", LIMITS, 100)
-    native = to_spec(
-        VideoRequest("x", size=Size(1280, 720)), "wan", LIMITS, 100, frozenset({Size(1280, 720)})
-    )
+    native = to_spec(VideoRequest("x", size=Size(1280, 720)), "wan", LIMITS, 100, (Size(1280, 720),))
     assert native.scaled_to is None
 
 
 @pytest.mark.parametrize("text", ["1280", "1281x720", "0x720"])
 def test_a_scaled_size_that_cannot_be_encoded_is_a_settings_error(text):
-    with pytest.raises(SettingsError):
-        parse_sizes(text)
+    with pytest.raises(SettingsError) as caught:
+        parse_sizes(text, "admission.scaled_sizes")
+    assert caught.value.option == "admission.scaled_sizes"
+
+
+def test_sizes_in_settings_are_parsed_in_their_order():
+    assert parse_sizes("1280x720, 720x1280", "provider.sizes") == (Size(1280, 720), Size(720, 1280))
+    assert parse_sizes("", "provider.sizes") == ()

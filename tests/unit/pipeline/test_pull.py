@@ -1,11 +1,12 @@
 """A function that emits items becomes a generator, and stops when the generator is closed."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Event, Lock, current_thread
 
 import pytest
 
-from filmgate.errors import Cancelled
+from filmgate.errors import Cancelled, DeviceError
 from filmgate.pipeline.transfer.channel import pull
 
 
@@ -62,6 +63,27 @@ def test_closing_stops_the_producer_and_waits_for_it(no_thread_left):
     assert next(stream) == 1
     stream.close()
     assert ends == [True]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised", "is_logged"),
+    [(DeviceError("the GPU failed"), True, False), (OSError("disk"), False, True), (None, False, False)],
+)
+def test_an_error_after_the_reader_stopped_is_not_lost(error, is_raised, is_logged, caplog, no_thread_left):
+    def produce(emit):
+        try:
+            while True:
+                emit(1)
+        except Cancelled:
+            if error is not None:
+                raise error from None
+            raise
+
+    stream = start(produce)
+    assert next(stream) == 1
+    with pytest.raises(DeviceError, match="the GPU failed") if is_raised else nullcontext():
+        stream.close()
+    assert [record.cause for record in caplog.records] == ([error] if is_logged else [])
 
 
 def test_producers_share_the_threads_they_are_given():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from filmgate.pipeline.denoise.waves import LARGE_TILE, queries_in_large_tiles
+from filmgate.pipeline.denoise.attention import LARGE_TILE, queries_in_large_tiles
 
 H200 = 132  # multiprocessors
 

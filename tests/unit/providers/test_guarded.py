@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
+from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled, QueueUnavailable
 from filmgate.providers.circuit import BreakerHealth, Permit, Phase, Signal
 from filmgate.providers.managed.guarded import BreakerOpen, GuardedProvider
 
@@ -47,15 +47,12 @@ def test_a_good_start_is_recorded_with_its_permit():
     assert (breaker.recorded, breaker.is_retry) == ([(Signal.ANSWERED, PERMIT)], True)
 
 
-@pytest.mark.parametrize(
-    ("error", "signal"),
-    [(ProviderThrottled("no capacity"), Signal.THROTTLED), (ProviderError("broken"), Signal.FAILED)],
-)
-def test_a_failed_start_is_recorded_and_raised(error, signal):
+@pytest.mark.parametrize("error", [ProviderThrottled("no capacity"), ProviderError("broken")])
+def test_a_failed_start_is_recorded_and_raised(error):
     breaker = RecordingBreaker()
     with pytest.raises(type(error)):
         GuardedProvider(breaker).start(failing(error), is_retry=False)
-    assert breaker.recorded == [(signal, PERMIT)]
+    assert breaker.recorded == [(Signal.FAILED, PERMIT)]
 
 
 @pytest.mark.parametrize("error", [ProviderCannot("a local check"), RuntimeError("a bug")])
@@ -90,3 +87,25 @@ def test_successful_polls_are_recorded_once_per_second_and_failed_ones_always():
         with pytest.raises(ProviderError):
             guarded.poll(failing(ProviderError("broken")))
     assert breaker.recorded[5:] == [(Signal.FAILED, Permit())] * 3
+
+
+class BreakerWithoutDatabase(RecordingBreaker):
+    """A breaker whose database goes away during the call."""
+
+    def record(self, outcome, permit):
+        raise QueueUnavailable("down")
+
+    def release(self, permit):
+        raise QueueUnavailable("down")
+
+
+def test_a_result_that_cannot_be_recorded_does_not_replace_the_answer():
+    guarded = GuardedProvider(BreakerWithoutDatabase())
+    assert guarded.start(lambda: "id", is_retry=False) == "id"
+    assert guarded.poll(lambda: "done") == "done"
+
+
+@pytest.mark.parametrize("error", [ProviderError("broken"), RuntimeError("a bug")])
+def test_a_result_that_cannot_be_recorded_does_not_replace_the_error(error):
+    with pytest.raises(type(error)):
+        GuardedProvider(BreakerWithoutDatabase()).start(failing(error), is_retry=False)

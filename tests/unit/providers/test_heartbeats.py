@@ -87,13 +87,14 @@ def test_an_exception_from_one_heartbeat_does_not_stop_the_others(heartbeats, qu
     assert queue.count(jobs[0]) == 4, "the failing one is retried"
 
 
-def test_the_thread_survives_a_job_whose_heartbeats_always_fail(heartbeats, queue, jobs):
+def test_the_thread_survives_a_job_whose_heartbeats_always_fail(heartbeats, queue, jobs, task_failures):
     queue.errors = {"second": RuntimeError("a bug")}
     heartbeats.start()
     try:
         assert wait_until(lambda: min(queue.count(job) for job in jobs) >= 5)
     finally:
         heartbeats.stop()
+    assert task_failures("managed-heartbeats") >= 5
 
 
 def test_a_lost_lease_and_a_cancellation_stop_their_own_job_only(heartbeats, queue, jobs):

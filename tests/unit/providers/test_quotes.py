@@ -105,6 +105,16 @@ def test_the_cache_contains_no_prompt_and_serves_jobs_of_the_same_shape(quotes, 
     assert "secret" not in repr(quotes._cache)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"seed": None}, {"quality": "draft"}, {"lora": "style:1"}, {"extra": {"camera": "still"}}]
+)
+def test_a_job_that_differs_in_more_than_its_text_is_adapted_itself(quotes, provider, fields):
+    quotes.quote(SPEC, ALLOWED, 0)
+    calls = provider.adaptations
+    quotes.quote(replace(SPEC, **fields), ALLOWED, 0)
+    assert provider.adaptations > calls
+
+
 def test_the_cache_is_bounded(quotes):
     for number in range(5000):
         quotes.quote(replace(SPEC, width=number + 1), ALLOWED, 0)

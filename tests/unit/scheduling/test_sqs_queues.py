@@ -5,7 +5,14 @@ import pytest
 from filmgate.errors import SettingsError
 from filmgate.jobs import Route, new_job_id
 from filmgate.scheduling.claims import ReadyJob
-from filmgate.scheduling.wakers.sqs_queues import SqsQueues, fill_name, from_body, parse_address, to_body
+from filmgate.scheduling.wakers.sqs_queues import (
+    SqsQueue,
+    SqsQueues,
+    fill_name,
+    from_body,
+    parse_address,
+    to_body,
+)
 from filmgate.settings import QueueSettings
 
 
@@ -52,6 +59,20 @@ def test_any_other_waker_is_refused(waker):
 def test_placeholders_become_names_that_sqs_allows():
     assert fill_name("film-{route}-{model}.fifo", Route.GPU, "Wan-AI/Wan2.1") == "film-gpu-Wan-AI-Wan2-1.fifo"
     assert fill_name("film.fifo", Route.GPU, "wan") == "film.fifo"
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(0.0, 0), (0.3, 1), (5.0, 5)])
+def test_a_share_of_the_wait_is_never_rounded_to_none(seconds, sent):
+    """A worker with sixteen models waits a sixteenth of the time for each queue."""
+    requests = []
+
+    class Client:
+        def receive_message(self, **request):
+            requests.append(request["WaitTimeSeconds"])
+            return {}
+
+    assert SqsQueue(Client(), "url").receive(wait_seconds=seconds, visibility_seconds=30) is None
+    assert requests == [sent]
 
 
 def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):

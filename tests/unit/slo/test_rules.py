@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from filmgate.slo.alerts import TENANT_ALERT
+from filmgate.slo.alerts import SLO_ALERTS, TENANT_ALERT
+from filmgate.slo.attainment import WINDOWS
 from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
 from filmgate.slo.recording import RECORDINGS
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 ALERTS = all_alerts()
 RULES = rules_file()
 DCGM_RULES = rules_file(gpu_metrics=GpuMetrics.DCGM)
-SECTIONS = ("Meaning", "Impact", "First look", "Fix", "How to test it")
+SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "How to test it")
 
 GPU = '{instance="node-1:9464",gpu="GPU-1"}'
 WORKER = '{job="worker",instance="node-1:9464"}'
@@ -339,6 +340,11 @@ def test_no_rule_and_no_panel_names_a_metric_that_the_code_does_not_export(where
     used = set(re.findall(r"filmgate[a-z0-9_:]+", query))
     assert used
     assert used <= exported_names(), where
+
+
+def test_the_command_shows_the_burn_rate_of_every_window_that_an_alert_reads():
+    read = {window for alert in SLO_ALERTS for window in re.findall(r"slo_burn:rate(\w+)", alert.expression)}
+    assert read == set(WINDOWS)
 
 
 def test_labels_in_rules_are_labels_of_the_metrics():

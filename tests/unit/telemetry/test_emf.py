@@ -5,6 +5,8 @@ from io import StringIO
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from filmgate.telemetry.emf import EmfWriter
 
@@ -60,6 +62,45 @@ def test_a_counter_is_written_as_its_increase(written):
     assert line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Unit"] == "Count"
     (line,) = written.write()
     assert line["filmgate_jobs_ended_total"] == 0.0
+
+
+class Outage(Collector):
+    """Counters of the database, which are missing while it is down."""
+
+    def __init__(self):
+        self.is_up, self.counts = True, {}
+
+    def collect(self):
+        if self.is_up:
+            ended = CounterMetricFamily("filmgate_jobs_ended", "Ended.", labels=("model", "tenant"))
+            for labels, value in self.counts.items():
+                ended.add_metric(labels, value)
+            yield ended
+
+
+def test_counters_that_are_missing_during_an_outage_do_not_jump_after_it(written):
+    database = Outage()
+    written.registry.register(database)
+    database.is_up, database.counts = False, {("wan", "acme"): 1000}
+    assert written.write() == []
+    database.is_up = True
+    assert written.write() == [], "counted before the first line"
+    database.is_up = False
+    assert written.write() == []
+    database.is_up, database.counts = True, {("wan", "acme"): 1003, ("ltx", "acme"): 2}
+    lines = written.write()
+    assert {line["model"]: line["filmgate_jobs_ended_total"] for line in lines} == {"wan": 3.0, "ltx": 2.0}
+
+
+def test_a_counter_that_shrinks_because_a_tenant_was_deleted_does_not_jump(written):
+    database = Outage()
+    written.registry.register(database)
+    database.counts = {("wan", "acme"): 1000, ("wan", "bank"): 500}
+    written.write()
+    database.counts = {("wan", "bank"): 500}
+    assert [line["filmgate_jobs_ended_total"] for line in written.write()] == [0.0]
+    database.counts = {("wan", "bank"): 501}
+    assert [line["filmgate_jobs_ended_total"] for line in written.write()] == [1.0]
 
 
 def test_a_histogram_is_written_as_the_bounds_of_its_new_observations(written):

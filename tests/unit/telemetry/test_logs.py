@@ -100,3 +100,18 @@ def test_messages_of_libraries_are_not_logged(lines, capsys):
         ("py.warnings", "warning", False),
     ]
     assert PROMPT not in capsys.readouterr().err
+
+
+def test_a_logger_that_another_thread_creates_does_not_stop_the_adoption(monkeypatch):
+    """A worker loads a model while it encodes a clip, and libraries create loggers on first use."""
+
+    class Handlers(list):
+        def clear(self):
+            logging.getLogger("created.meanwhile")
+            super().clear()
+
+    monkeypatch.setattr(logging.root.manager, "loggerDict", {})
+    chatty = logging.getLogger("chatty")
+    chatty.handlers = Handlers([logging.NullHandler()])
+    adopt_loggers()
+    assert chatty.handlers == []

@@ -59,6 +59,19 @@ def test_a_check_that_fails_answers_with_its_code():
     assert Readiness({"queue": fail}).read() == {"queue": QueueUnavailable.code}
 
 
+def test_a_request_that_fails_is_logged_with_its_error(caplog):
+    def fail():
+        raise ZeroDivisionError
+
+    with (
+        running_management(ANY_PORT, CollectorRegistry(), Readiness({"queue": fail})) as port,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        httpx.get(f"http://127.0.0.1:{port}/readyz")
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert isinstance(record.cause, ZeroDivisionError)
+
+
 def test_head_has_no_body_and_other_paths_are_unknown(management):
     assert management.head("/healthz").content == b""
     assert management.get("/v1/videos").status_code == 404

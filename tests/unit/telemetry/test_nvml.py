@@ -3,9 +3,10 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
+from filmgate.errors import DeviceLost
 from filmgate.telemetry.gpu_metrics import GpuCollector
 from filmgate.telemetry.metrics import METRICS, Source
-from filmgate.telemetry.nvml import DeviceLost, find_gpu, list_gpus, opened_nvml
+from filmgate.telemetry.nvml import find_gpu, list_gpus, opened_nvml
 from filmgate.worker.gpu_watch import GpuWatch
 from tests.nvml import MIG_UUID, UUID
 

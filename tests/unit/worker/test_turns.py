@@ -1,10 +1,13 @@
 """Turns on the device: one job has it, the next one is prepared, a retry is alone."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from filmgate.worker.turns import MAX_JOBS, Device
+from filmgate.scheduling.history import DeviceSeconds
+from filmgate.worker.turns import MAX_JOBS, Device, DeviceMeter
 
 STOP = lambda: True  # noqa: E731 - the waits below must not block
 
@@ -75,6 +78,41 @@ def test_a_retry_waits_until_it_is_the_only_job_and_nothing_is_prepared_beside_i
     assert has_room(device)
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_job_that_has_left_takes_the_device_again_behind_the_job_that_has_it(device, is_alone):
+    first = device.admit(is_alone=is_alone)
+    first.take()
+    first.leave()
+    second = device.admit()
+    second.announce_end()
+    third = device.admit()
+    waiter = threading.Thread(target=first.take)
+    waiter.start()
+    assert device.current is second
+    second.leave()
+    waiter.join(60)
+    assert (device.current, device.next) == (first, third)
+    first.leave()
+    third.take()
+    assert (device.current, device.next) == (third, None)
+
+
+def test_no_job_takes_the_device_while_it_is_reserved_for_the_canary(device):
+    """A job whose fast decoder fails takes the device again after it has left."""
+    first = device.admit()
+    first.leave()
+    waiter = threading.Thread(target=first.take)
+    with device.reserved(lambda: False) as is_reserved:
+        waiter.start()
+        waiter.join(0.3)
+        assert (is_reserved, waiter.is_alive(), device.current is first) == (True, True, False)
+    waiter.join(60)
+    assert device.current is first
+    with device.reserved(STOP) as is_reserved:
+        assert not is_reserved, "a worker that drains does not wait for the job"
+    assert device.current is first
+
+
 def test_a_store_that_fails_does_not_collect_leases(device):
     """Jobs that cannot be stored keep their places: the worker stops leasing."""
     for _ in range(MAX_JOBS):
@@ -90,3 +128,21 @@ def test_ending_twice_gives_back_one_place(device):
     turn.end()
     turn.end()
     assert device.jobs == 0
+
+
+def test_a_reading_while_a_job_takes_the_device_counts_the_gap_once():
+    now, readings = [0.0], []
+    meter = DeviceMeter(CollectorRegistry(), clock=lambda: now[0])
+    reader = threading.Thread(target=lambda: readings.append(meter.read()))
+
+    def read_meanwhile(_seconds):
+        reader.start()
+        reader.join(0.2)  # it waits for `take`; without a lock, it would read half of the change
+
+    for change in (meter.start, meter.take, meter.leave):
+        change()
+        now[0] += 10.0
+    meter._gap = SimpleNamespace(observe=read_meanwhile)
+    meter.take()
+    reader.join(60)
+    assert readings == [meter.read()] == [DeviceSeconds(busy=10.0, idle=20.0, gap=10.0, gaps=1)]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from filmgate.cli import app
 from filmgate.planner.fleet.keda import SYNC_SECONDS, Autoscaler, KedaSettings, OfficeHours
-from filmgate.planner.fleet.replay import Job, Machines, replay
+from filmgate.planner.fleet.replay import Job, Machines, _Fleet, replay
 from filmgate.planner.fleet.scenarios import BURST, SCENARIOS
 from filmgate.planner.fleet.simulation import Operation, simulate
 
@@ -105,3 +105,16 @@ def test_the_command_compares_settings_and_draws_them(tmp_path):
     done = CliRunner().invoke(app, ["deploy", "replay", *options], catch_exceptions=False)
     assert "these settings" in done.stdout
     assert picture.read_text().count("<polyline") == 2
+
+
+def test_a_new_worker_takes_the_node_that_became_empty_last():
+    """The older ones expire, also after one of them has."""
+    fleet = _Fleet(Machines(keep_seconds=10), 4)
+    for now in (1, 2, 3, 4):
+        fleet.resize(4 - now, now)
+        fleet.advance(now)
+    fleet.advance(11)  # the node that has been empty since 1 is gone
+    fleet.resize(1, 11)
+    fleet.advance(13)  # and those since 2 and 3
+    fleet.pay(3600)
+    assert fleet.node_seconds == 3600

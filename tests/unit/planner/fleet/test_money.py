@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet.money import ON_DEMAND, Order, Terms, break_even, warnings, ways_to_buy
+from filmgate.planner.fleet.money import ON_DEMAND, Order, Terms, break_even, purchase_options, warnings
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
@@ -86,7 +86,7 @@ def test_without_a_rate_the_bill_is_on_demand_and_says_what_is_missing(price):
     order = Order(fleet_for(traffic), traffic, price, 60, 0)
     (part,) = order.bill(ON_DEMAND).purchases
     assert (part.how, part.usd_per_hour) == ("on demand", 2.0)
-    plans = [way for way in ways_to_buy(order, ON_DEMAND) if "Savings Plan" in way.name]
+    plans = [way for way in purchase_options(order, ON_DEMAND) if "Savings Plan" in way.name]
     assert all(way.usd_per_month is None and "--commit-discount" in way.note for way in plans)
 
 
@@ -104,30 +104,68 @@ def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
     assert "no Reserved Instances" in one[0]
     assert len(one) == 1
     assert "three years" in three[1]
-    ways = {way.name: way.usd_per_month for way in ways_to_buy(order, ON_DEMAND)}
+    ways = {way.name: way.usd_per_month for way in purchase_options(order, ON_DEMAND)}
     assert ways["Compute Savings Plan, 3 years"] < ways["the bill"] < ways["on demand"]
 
 
-def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_the_share(price):
+@pytest.mark.parametrize("machines", [2, 3, 6, 7])
+def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_a_share_that_is(price, machines):
     """10 % of a few machines rounds to none."""
     traffic = traffic_of(500, TrafficShape.STEADY)
-    order = Order(fleet_for(traffic), traffic, price, 60, 0)
+    fleet = replace(fleet_for(traffic), instances=machines, warm_instances=machines)
+    order = Order(fleet, traffic, price, 60, 0)
     assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(ON_DEMAND).usd_per_day
     text = warnings(order, Terms(None, 0.1))[-1]
     share = float(text.rpartition("--interruptible ")[2].rstrip("."))
-    assert order.bill(Terms(None, share + 0.01)).usd_per_day < order.bill(ON_DEMAND).usd_per_day
+    assert order.bill(Terms(None, share)).usd_per_day < order.bill(ON_DEMAND).usd_per_day
 
 
-def test_more_interruptions_cost_more(price):
-    order = Order(fleet_for(BUSINESS), BUSINESS, price, 60, 600)
+def test_a_single_machine_is_never_spot_and_the_warning_says_why(price):
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    fleet = replace(fleet_for(traffic), instances=1, warm_instances=1)
+    warning = warnings(Order(fleet, traffic, price, 60, 0), Terms(None, 0.9))[-1]
+    assert warning == "No spot: the plan has a single machine."
+
+
+@pytest.mark.parametrize("shape", list(TrafficShape))
+def test_more_interruptions_cost_more(price, shape):
+    """Also of machines that run all day, whose lost hours another machine has to replace."""
+    traffic = traffic_of(4000, shape)
+    order = Order(fleet_for(traffic), traffic, price, 60, 600)
     rare, often = (order.bill(Terms(None, 0.5, 1, per_day)).usd_per_day for per_day in (0.1, 8))
     assert rare < often
+
+
+def test_a_machine_that_is_interrupted_before_it_ends_a_clip_is_not_bought(price):
+    traffic = traffic_of(4000)
+    order = Order(fleet_for(traffic), traffic, price, 60, 600)
+    assert {part.how for part in order.bill(Terms(None, 0.5, 1, 200)).purchases} == {"on demand"}
+
+
+def test_the_bill_warns_where_interruptions_would_be_felt(price):
+    traffic = traffic_of(4000)
+    order = Order(fleet_for(traffic), traffic, price, 60, 600)
+    rare, often = (warnings(order, Terms(None, 0.5, 1, per_day))[-1] for per_day in (1, 20))
+    assert "Interruptions" not in rare
+    assert "Interruptions take 15% of the time of a spot machine" in often
 
 
 def test_break_even_is_the_volume_at_which_fleet_and_api_cost_the_same():
     assert break_even(lambda clips: 161.43, 7.50) == pytest.approx(21.5, abs=0.6)
     assert break_even(lambda clips: 1e12, 1.0) is None
     assert break_even(lambda clips: None, 1.0) is None
+
+
+def test_break_even_is_the_volume_from_which_the_fleet_stays_cheaper():
+    """A machine per 25 clips: two of them are cheaper at 24.5, a third makes them more expensive again."""
+
+    def cost(clips):
+        return 45.0 * (2 + clips // 25)
+
+    assert cost(24.5) < 24.5 * 3.75
+    assert break_even(cost, 3.75) == pytest.approx(36, abs=0.6)
+    assert break_even(cost, 3.75, asked=30) == pytest.approx(36, abs=0.6)
+    assert break_even(cost, 3.75, asked=24.5) == 24.5
 
 
 def test_a_managed_clip_is_billed_by_its_fixed_lengths(catalog):

@@ -9,7 +9,7 @@ from filmgate.planner.fleet.keda import KedaSettings
 from filmgate.planner.fleet.replay import Job, Machines, replay
 from filmgate.planner.fleet.scaled import (
     KEEP_SECONDS,
-    Setting,
+    AutoscalerChoice,
     cold_latency,
     confirm_scaled,
     estimated_fleet,
@@ -136,7 +136,7 @@ def test_the_simulation_agrees_with_the_decisions_of_keda(shape, per_day, servic
     """The chart's polls, windows and limits, sync by sync, with the values that the plan writes."""
     demand = Demand(traffic_of(per_day, shape), service, service * 1.2, slo)
     fleet = scaled_fleet(demand, ALONE, START)
-    setting = Setting(fleet.needed_replicas, fleet.waiting_per_replica, 1, START)
+    setting = AutoscalerChoice(fleet.needed_replicas, fleet.waiting_per_replica, 1, START)
     arrivals = day_arrivals(demand.traffic, 2, seed=5)[:300]
     outcome = simulate(arrivals, service, setting.operation())
     settings = KedaSettings(

@@ -18,13 +18,11 @@ from filmgate.planner.llm.arrivals import (
     first_token_percentile,
     largest_batch,
     pace_of,
-    size_llm_fleet,
-    with_p99,
 )
 from filmgate.planner.llm.loaded import Load
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.simulation import fewest_simulated, first_tokens, simulated_fleet
+from filmgate.planner.llm.simulation import confirm, fewest_simulated, first_tokens, request_fleet
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 from filmgate.planner.percentiles import percentile
 from filmgate.planner.report.tables import tables
@@ -64,12 +62,16 @@ def demand(traffic, pace, ttft=1.0):
     return RequestDemand(traffic, pace, pace.slower(UPPER_END), ttft, ttft is not None)
 
 
+def fleet_of(found, layout=Layout()):
+    return request_fleet(found, layout, fewest_by_formulas(found), is_simulated=False)[0]
+
+
 @pytest.mark.parametrize("shape", [TrafficShape.STEADY, TrafficShape.BURSTY])
 @pytest.mark.parametrize("pace", [SHORT, LONG, ReplicaPace(8, 0.6, 0.04, 4.6)])
 @pytest.mark.parametrize("ttft", [1.0, 3.0])
 def test_a_fleet_meets_its_target_in_a_simulation_at_the_upper_end_with_a_machine_lost(shape, pace, ttft):
     traffic = traffic_of(20 * 86_400, shape)
-    fleet = size_llm_fleet(demand(traffic, pace, ttft), Layout())
+    fleet = fleet_of(demand(traffic, pace, ttft))
     times = simulate(traffic, pace.slower(UPPER_END), fleet.replicas - 1)
     assert times[int(0.95 * len(times))] <= 1.1 * ttft
 
@@ -77,20 +79,18 @@ def test_a_fleet_meets_its_target_in_a_simulation_at_the_upper_end_with_a_machin
 def test_a_fleet_has_a_spare_machine_if_a_latency_has_a_limit():
     layout, traffic = Layout(replicas_per_machine=4), traffic_of(20 * 86_400, TrafficShape.STEADY)
     for spare in (0, 1, 2):
-        fleet = size_llm_fleet(demand(traffic, SHORT), replace(layout, spare_machines=spare))
+        fleet = fleet_of(demand(traffic, SHORT), replace(layout, spare_machines=spare))
         assert fleet.spare_instances == spare
         assert fleet.instances == -(-fleet.needed_replicas // 4) + spare
         assert fleet.replicas == 4 * fleet.instances
-    assert size_llm_fleet(demand(traffic, SHORT, None), layout).spare_instances == 0
-    assert size_llm_fleet(replace(demand(traffic, SHORT, None), has_target=True), layout).spare_instances == 1
+    assert fleet_of(demand(traffic, SHORT, None), layout).spare_instances == 0
+    assert fleet_of(replace(demand(traffic, SHORT, None), has_target=True), layout).spare_instances == 1
 
 
 def test_the_expected_latency_is_that_of_all_machines_and_the_worst_that_of_the_needed_ones():
     found = demand(traffic_of(20 * 86_400, TrafficShape.BURSTY), SHORT)
-    for fleet in (
-        size_llm_fleet(found, Layout()),
-        simulated_fleet(found, Layout(), fewest_simulated(found, fewest_by_formulas(found)))[0],
-    ):
+    simulated = fewest_simulated(found, fewest_by_formulas(found))
+    for fleet in (fleet_of(found), request_fleet(found, Layout(), simulated, is_simulated=True)[0]):
         assert fleet.latency_p95 < fleet.worst_p95 <= 1.0
 
 
@@ -105,7 +105,7 @@ def test_the_simulation_is_that_of_a_heap_for_each_replica():
 @pytest.mark.parametrize("pace", [SHORT, LONG])
 def test_a_fleet_is_not_much_larger_than_the_simulation_requires(pace):
     traffic = traffic_of(20 * 86_400, TrafficShape.STEADY)
-    fleet = size_llm_fleet(demand(traffic, pace), Layout())
+    fleet = fleet_of(demand(traffic, pace))
 
     def is_enough(replicas):
         times = simulate(traffic, pace.slower(UPPER_END), replicas, requests=8_000)
@@ -139,7 +139,7 @@ def test_more_replicas_never_slow_the_first_token(serving, constants):
 
 def test_uneven_traffic_needs_more_replicas_and_keeps_fewer_warm():
     demands = {shape: demand(traffic_of(1e6, shape), SHORT) for shape in TrafficShape}
-    fleets = {shape: with_p99(one, size_llm_fleet(one, Layout())) for shape, one in demands.items()}
+    fleets = {shape: confirm(one, fleet_of(one)) for shape, one in demands.items()}
     assert fleets[TrafficShape.BURSTY].replicas > fleets[TrafficShape.STEADY].replicas
     assert fleets[TrafficShape.BUSINESS].replicas > 2 * fleets[TrafficShape.STEADY].replicas
     assert fleets[TrafficShape.BUSINESS].warm_replicas == 1
@@ -149,14 +149,14 @@ def test_uneven_traffic_needs_more_replicas_and_keeps_fewer_warm():
 
 def test_without_a_latency_target_a_fleet_still_has_spare_capacity():
     found = demand(traffic_of(20 * 86_400, TrafficShape.STEADY), SHORT, None)
-    fleet = size_llm_fleet(found, Layout())
+    fleet = fleet_of(found)
     assert 0.7 < fleet.utilisation * UPPER_END <= 0.85
-    assert with_p99(found, fleet).replicas_p99 is None
+    assert confirm(found, fleet).replicas_p99 is None
 
 
 def test_no_fleet_exists_above_the_maximum_number_of_replicas():
     slow = ReplicaPace(1, 0.2, 0.02, 5.2)
-    assert size_llm_fleet(demand(traffic_of(1e12, TrafficShape.STEADY), slow), Layout()) is None
+    assert fewest_by_formulas(demand(traffic_of(1e12, TrafficShape.STEADY), slow)) is None
 
 
 def question_for(catalog, **fields):
@@ -166,10 +166,11 @@ def question_for(catalog, **fields):
 
 
 def test_an_answer_has_the_fleet_its_percentiles_and_its_cost(catalog, calibration):
-    answer = plan_llm(question_for(catalog, requests_per_day=2e6), catalog, calibration)
+    answer = plan_llm(question_for(catalog, traffic=traffic_of(2e6)), catalog, calibration)
     arrivals, size, cost, best = answer.fleet.arrivals, answer.fleet.size, answer.cost, answer.options[0]
-    assert arrivals.first_token_ms_p95 <= arrivals.worst_first_token_ms_p95 <= 800
-    assert arrivals.between_tokens_ms <= arrivals.worst_between_tokens_ms <= 40
+    tokens = answer.time.tokens
+    assert tokens.first_token_ms_p95 <= arrivals.worst_first_token_ms_p95 <= 800
+    assert tokens.between_tokens_ms <= arrivals.worst_between_tokens_ms <= 40
     assert size.replicas == best.replicas >= 1
     assert arrivals.peak_requests_per_second == pytest.approx(2e6 / 86_400)
     assert cost.usd_per_day == pytest.approx(best.instances * best.usd_per_hour * 24)
@@ -177,11 +178,11 @@ def test_an_answer_has_the_fleet_its_percentiles_and_its_cost(catalog, calibrati
     assert answer.as_json()["fleet"]["replicas"] == best.replicas
     assert "at p95" in answer.verdict
     printed = {row[0] for table in tables(answer) if table and table.title == "Fleet" for row in table.rows}
-    assert {"replicas", "first token at p95", "sequences per replica"} <= printed
+    assert {"replicas", "sequences per replica"} <= printed
 
 
 def test_a_lost_machine_is_in_the_cost_and_in_the_decision(catalog, calibration):
-    question = question_for(catalog, requests_per_day=2e6, instances=("g6e.xlarge",))
+    question = question_for(catalog, traffic=traffic_of(2e6), instances=("g6e.xlarge",))
     with_spare = plan_llm(question, catalog, calibration)
     alone = plan_llm(replace(question, spare_machines=0), catalog, calibration)
     hourly = with_spare.options[0].usd_per_hour
@@ -193,7 +194,7 @@ def test_a_lost_machine_is_in_the_cost_and_in_the_decision(catalog, calibration)
     assert blast.latency_p95 <= with_spare.fleet.size.worst_p95
     decision = dict(tables(with_spare)[0].rows)
     assert decision["machines"].startswith(f"{with_spare.fleet.size.instances} x g6e.xlarge, 1 of them spare")
-    assert "answers that start again" in decision["one machine lost"]
+    assert "answers start again" in decision["if one machine is lost"]
 
 
 def test_a_single_replica_meets_its_limits_at_the_upper_end(catalog, calibration):
@@ -207,14 +208,14 @@ def test_a_single_replica_meets_its_limits_at_the_upper_end(catalog, calibration
 
 
 def test_options_are_ranked_by_the_cost_of_the_fleet(catalog, calibration):
-    answer = plan_llm(question_for(catalog, requests_per_day=2e6), catalog, calibration)
+    answer = plan_llm(question_for(catalog, traffic=traffic_of(2e6)), catalog, calibration)
     costs = [option.usd_per_day for option in answer.options if option.usd_per_day is not None]
     assert costs == sorted(costs)
 
 
 def test_ten_times_the_requests_cost_less_than_ten_times_as_much(catalog, calibration):
     small, large = (
-        plan_llm(question_for(catalog, requests_per_day=volume), catalog, calibration).cost.usd_per_day
+        plan_llm(question_for(catalog, traffic=traffic_of(volume)), catalog, calibration).cost.usd_per_day
         for volume in (2e5, 2e6)
     )
     assert small < large <= 10 * small
@@ -223,11 +224,19 @@ def test_ten_times_the_requests_cost_less_than_ten_times_as_much(catalog, calibr
 def test_the_time_between_tokens_is_that_of_the_sequences_that_arrivals_reach(catalog, calibration):
     few, many = (
         plan_llm(
-            question_for(catalog, requests_per_day=volume, instances=("g6e.xlarge",)), catalog, calibration
+            question_for(catalog, traffic=traffic_of(volume), instances=("g6e.xlarge",)), catalog, calibration
         )
         for volume in (2000, 2e6)
     )
-    assert few.fleet.arrivals.between_tokens_ms < many.fleet.arrivals.between_tokens_ms
+    assert few.time.tokens.between_tokens_ms < many.time.tokens.between_tokens_ms
     assert busiest_sequences(traffic_of(2000, TrafficShape.STEADY), LONG, 1) == 2
     assert busiest_sequences(traffic_of(1e9, TrafficShape.STEADY), LONG, 1) == LONG.batch
     assert "per million answer tokens" in few.verdict
+
+
+def test_a_machine_that_only_the_simulation_finds_too_small_is_rejected_with_the_reason(catalog, calibration):
+    one = {"concurrency": 1, "ttft_ms": 2400, "instances": ("g6.xlarge",)}
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), traffic=traffic_of(10_435_000), **one)
+    answer = plan_llm(question, catalog, calibration)
+    assert [(one.name, one.unit) for one in answer.rejected] == [("g6.xlarge", "replicas")]
+    assert answer.verdict.startswith("Too much for one fleet: 121 requests per second")

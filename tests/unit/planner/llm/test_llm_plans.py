@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from filmgate.catalog.gpus import GIB
-from filmgate.planner.fleet.traffic import TrafficShape
+from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.loaded import Load
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
 from filmgate.planner.report.tables import tables
@@ -54,11 +55,63 @@ def test_a_larger_batch_is_slower_per_token_and_faster_in_total(catalog, constan
     assert rates == sorted(rates)
 
 
-def test_the_time_answer_has_latencies_and_throughput_by_batch(catalog, calibration):
+def test_the_time_answer_has_latencies_and_throughput(catalog, calibration):
     question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
     tokens = plan_llm(question, catalog, calibration).time.tokens
     assert tokens.first_token_ms > tokens.between_tokens_ms > 0
-    assert [row.batch for row in tokens.by_batch][:3] == [1, 4, 8]
+    assert tokens.tokens_per_second >= 16 / tokens.between_tokens_ms * 1e3
+
+
+def test_long_answers_are_planned_as_asked(catalog, calibration):
+    """Most of the context may be the answer."""
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), context=8192, answer_tokens=8000)
+    assert question.load(4) == Load(prompt=192, answer=8000, sequences=4)
+    answer = plan_llm(replace(question, traffic=traffic_of(1e4)), catalog, calibration)
+    cost = answer.cost
+    assert cost.usd_per_day == pytest.approx(cost.usd_per_million_tokens * 1e4 * 8000 / 1e6)
+
+
+def test_savings_are_computed_for_the_question_and_skip_what_it_has_already(catalog, calibration):
+    """Cached tokens are not prefilled, and a smaller precision is offered once."""
+    long = LlmQuestion(
+        catalog.llm("llama-3.3-70b"),
+        "fp8",
+        "fp8",
+        context=32_768,
+        concurrency=16,
+        cached_tokens=24_000,
+        gpu=catalog.gpu("H200"),
+    )
+    answer = plan_llm(long, catalog, calibration)
+    (batch,) = answer.cost.levers
+    assert re.fullmatch(r"a batch of (\d+) instead of 16", batch.name)
+    assert 0 < batch.saving < 1
+    assert [lever.name[:13] for lever in answer.memory.levers] == ["half of the K"]
+    small = LlmQuestion(
+        catalog.llm("llama-3.1-8b"), concurrency=16, cached_tokens=4000, gpu=catalog.gpu("H200")
+    )
+    plain = plan_llm(small, catalog, calibration)
+    assert [lever.name for lever in plain.cost.levers[:2]] == ["weights in fp8", "KV cache in fp8"]
+    assert all(0 < lever.saving < 1 for lever in plain.cost.levers)
+    weights, cache, nvme = plain.memory.levers
+    assert plain.memory.peak_bytes - weights.peak_bytes == pytest.approx(small.model.params, rel=0.01)
+    assert cache.peak_bytes == nvme.peak_bytes < plain.memory.peak_bytes
+
+
+def test_too_many_requests_are_answered_with_their_rate(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.3-70b"), traffic=traffic_of(1e10), ttft_ms=3000)
+    answer = plan_llm(question, catalog, calibration)
+    assert not answer.is_possible
+    assert answer.verdict.startswith("Too much for one fleet: 115,741 requests per second need more than")
+
+
+def test_a_fraction_of_a_gpu_is_rejected(catalog, calibration):
+    part = replace(catalog.instance("g6.xlarge"), name="acme.half", gpu_count=0.5)
+    price = replace(catalog.price("g6.xlarge", "us-east-1"), instance="acme.half")
+    wider = catalog.with_entries(instances=[part], prices=[price])
+    answer = plan_llm(LlmQuestion(catalog.llm("qwen3-0.6b"), instances=("acme.half",)), wider, calibration)
+    assert not answer.is_possible
+    assert "has 0.5 of a GPU" in answer.verdict
 
 
 def test_an_impossible_latency_is_answered_with_the_option_to_change(catalog, calibration):
@@ -139,7 +192,7 @@ def test_the_managed_price_is_that_of_the_same_model_where_the_catalog_has_it(ca
 
 
 def test_a_commitment_changes_the_bill_of_a_served_model(catalog, calibration):
-    question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=1e6)
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=64, traffic=traffic_of(1e6))
     full = plan_llm(question, catalog, calibration).cost
     less = plan_llm(replace(question, commit_discount=0.3), catalog, calibration).cost
     assert less.usd_per_day == pytest.approx(0.7 * full.usd_per_day)
@@ -155,11 +208,9 @@ def test_every_answer_with_a_fleet_has_the_six_serving_patterns(catalog, calibra
     assert "Serving patterns" in {table.title for table in tables(answer)}
 
 
-@pytest.mark.parametrize("volume", [None, 300_000])
-def test_the_chart_passes_through_the_cost_of_the_verdict(catalog, calibration, volume):
-    question = LlmQuestion(
-        catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=volume, shape=TrafficShape.BUSINESS
-    )
+@pytest.mark.parametrize("traffic", [None, traffic_of(300_000, TrafficShape.BUSINESS)])
+def test_the_chart_passes_through_the_cost_of_the_verdict(catalog, calibration, traffic):
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=64, traffic=traffic)
     answer = plan_llm(question, catalog, calibration)
     own = answer.plots.cost[0].points
     asked = answer.plots.volume or answer.time.tokens.tokens_per_second * 86_400 / 1e6
@@ -170,7 +221,7 @@ def test_the_chart_passes_through_the_cost_of_the_verdict(catalog, calibration, 
 
 def test_plan_b_names_another_machine_region_cache_and_the_provider(catalog, calibration):
     model = catalog.llm("llama-3.3-70b")
-    question = LlmQuestion(model, "fp8", requests_per_day=50_000, concurrency=64)
+    question = LlmQuestion(model, "fp8", traffic=traffic_of(50_000), concurrency=64)
     answer = plan_llm(question, catalog, calibration)
     second, region, cache, provider = answer.plan_b
     assert catalog.instance(second.what).gpu != catalog.instance(answer.options[0].name).gpu
@@ -183,7 +234,7 @@ def test_plan_b_names_another_machine_region_cache_and_the_provider(catalog, cal
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_more_requests_tighter_targets_and_dearer_prices_never_cost_less(catalog, calibration, seed):
+def test_more_requests_tighter_targets_and_higher_prices_never_cost_less(catalog, calibration, seed):
     draw = random.Random(seed)
     question = LlmQuestion(
         draw.choice([catalog.llm(name) for name in ("llama-3.1-8b", "qwen3-14b", "qwen3-32b")]),
@@ -191,17 +242,17 @@ def test_more_requests_tighter_targets_and_dearer_prices_never_cost_less(catalog
         context=draw.choice((2048, 8192)),
         concurrency=64,
         ttft_ms=draw.choice((1500, 4000)),
-        requests_per_day=10 ** draw.uniform(3, 6),
-        shape=draw.choice(list(TrafficShape)),
+        traffic=traffic_of(10 ** draw.uniform(3, 6), draw.choice(list(TrafficShape))),
     )
-    dear = catalog.with_entries(
+    expensive = catalog.with_entries(
         prices=[replace(p, on_demand=p.on_demand * 1.2) for p in catalog.prices.values() if p.on_demand]
     )
-    base = plan_llm(question, catalog, calibration)
+    base, traffic = plan_llm(question, catalog, calibration), question.traffic
+    more = traffic_of(traffic.per_day * 1.5, traffic.shape)
     harder = (
-        plan_llm(replace(question, requests_per_day=question.requests_per_day * 1.5), catalog, calibration),
+        plan_llm(replace(question, traffic=more), catalog, calibration),
         plan_llm(replace(question, ttft_ms=question.ttft_ms * 0.8), catalog, calibration),
-        plan_llm(question, dear, calibration),
+        plan_llm(question, expensive, calibration),
     )
     assert base.is_possible
     assert all(not a.is_possible or a.cost.usd_per_day >= base.cost.usd_per_day * 0.9999 for a in harder)
@@ -223,17 +274,48 @@ def test_an_answer_names_every_limit_that_the_closest_machine_misses(catalog, ca
 
 def test_a_fleet_of_business_hours_is_scheduled_and_says_how_it_can_be_bought(catalog, calibration):
     question = LlmQuestion(
-        catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=300_000, shape=TrafficShape.BUSINESS
+        catalog.llm("llama-3.1-8b"), concurrency=64, traffic=traffic_of(300_000, TrafficShape.BUSINESS)
     )
     answer = plan_llm(question, catalog, calibration)
     assert answer.fleet.size.warm_instances < answer.fleet.size.instances
     assert answer.fleet.pattern == "warm in the busy hours"
-    assert {way.name for way in answer.cost.ways_to_buy} >= {"on demand", "spot where cheaper", "the bill"}
-    assert plan_llm(replace(question, shape=TrafficShape.STEADY), catalog, calibration).fleet.pattern == (
-        "always warm"
-    )
+    assert {way.name for way in answer.cost.purchase_options} >= {
+        "on demand",
+        "spot where cheaper",
+        "the bill",
+    }
+    steady = replace(question, traffic=traffic_of(300_000))
+    assert plan_llm(steady, catalog, calibration).fleet.pattern == "always warm"
 
 
 def test_a_region_without_prices_is_named_in_the_verdict(catalog, calibration):
     question = LlmQuestion(catalog.llm("llama-3.1-8b"), region="sa-east-1", instances=("g6e.xlarge",))
     assert "no price for sa-east-1" in plan_llm(question, catalog, calibration).verdict
+
+
+def test_every_managed_price_has_its_source_and_date(catalog, calibration):
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8"), catalog, calibration)
+    for quote in answer.cost.managed:
+        assert [s for s in answer.sources if re.search(rf"^managed {quote.id}: .* \(20\d\d-", s)], quote.id
+
+
+def test_the_verdict_calls_the_mean_time_between_tokens_a_mean(catalog, calibration):
+    """Its p95 is higher: a step that also prefills a prompt takes longer."""
+    question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16, tbt_ms=400)
+    answer = plan_llm(question, catalog, calibration)
+    tokens = answer.time.tokens
+    assert tokens.between_tokens_ms_p95 > answer.time.high * 1e3
+    mean = rf"The mean time between tokens is {tokens.between_tokens_ms:.3g} ms"
+    assert re.search(rf"{mean}, and \d+ ms at the upper end of the interval \(limit 400 ms\)", answer.verdict)
+    assert "between tokens on average" in answer.question
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "is_converted"),
+    [("llama-3.3-70b", "fp8", True), ("llama-3.3-70b", "bf16", False), ("deepseek-v3", "fp8", False)],
+)
+def test_the_engine_is_told_to_convert_weights_that_were_not_released_in_fp8(
+    catalog, calibration, name, precision, is_converted
+):
+    answer = plan_llm(LlmQuestion(catalog.llm(name), precision), catalog, calibration)
+    assert ("--quantization fp8" in answer.fleet.engine_arguments) == is_converted

@@ -2,6 +2,7 @@
 
 import pytest
 
+from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.loaded import Load, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import cache_capacity, engine_bytes, step_tokens
@@ -29,7 +30,9 @@ def test_a_target_is_checked_under_load(catalog, calibration):
 def test_a_looser_target_never_costs_more(catalog, calibration):
     model = catalog.llm("llama-3.1-8b")
     costs = [
-        plan_llm(LlmQuestion(model, requests_per_day=2e6, concurrency=64, ttft_ms=ttft), catalog, calibration)
+        plan_llm(
+            LlmQuestion(model, traffic=traffic_of(2e6), concurrency=64, ttft_ms=ttft), catalog, calibration
+        )
         .options[0]
         .usd_per_day
         for ttft in (900, 2000, 8000)
@@ -61,4 +64,4 @@ def test_a_small_model_reserves_less_than_a_large_one(catalog):
 
     assert reserved("llama-3.1-8b", "L4") < 1.0e9 < reserved("llama-3.3-70b", "H200")
     small = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("A10G"), 1, "bf16", "bf16", "vllm")
-    assert cache_capacity(small, 4096) == pytest.approx(9.2, rel=0.1)
+    assert cache_capacity(small, 4096, 1.2) == pytest.approx(9.2, rel=0.1)

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from filmgate.jobs import Size
-from filmgate.planner.fleet.traffic import TrafficShape
+from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
 
-KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
+KEYS = ["verdict", "question", "is_possible", "kind", "memory", "time", "fleet", "cost", "options",
         "rejected", "serving_patterns", "plan_b", "assumptions", "sources"]  # fmt: skip
 
 
@@ -19,7 +19,7 @@ KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet",
 def question(catalog):
     model = catalog.video_model("wan2.1-t2v-1.3b")
     clip = clip_for(model, size=Size(832, 480), seconds=5, steps=50)
-    return VideoQuestion(model, clip, clips_per_day=500, slo_seconds=150)
+    return VideoQuestion(model, clip, traffic=traffic_of(500), slo_seconds=150)
 
 
 def test_the_json_object_has_the_documented_keys(question, catalog, calibration):
@@ -57,7 +57,7 @@ def test_twice_the_volume_never_costs_less_and_ten_times_costs_less_per_clip(que
 
 
 def test_the_managed_api_is_recommended_below_its_break_even(question, catalog, calibration):
-    quiet = plan_video(replace(question, clips_per_day=5, slo_seconds=90), catalog, calibration)
+    quiet = plan_video(replace(question, traffic=traffic_of(5), slo_seconds=90), catalog, calibration)
     assert quiet.verdict.startswith("Use Luma")
     assert quiet.fleet.pattern == "managed API"
     assert "measure it before you promise 90 s" in quiet.verdict
@@ -65,7 +65,7 @@ def test_the_managed_api_is_recommended_below_its_break_even(question, catalog, 
 
 def test_the_latency_of_a_fleet_that_scales_to_zero_includes_cold_starts(question, catalog, calibration):
     runtime = replace(question.runtime, can_scale_to_zero=False)
-    rare = replace(question, clips_per_day=5, slo_seconds=3600)
+    rare = replace(question, traffic=traffic_of(5), slo_seconds=3600)
     scaled = plan_video(rare, catalog, calibration)
     assert scaled.fleet.pattern == "queue with scale to zero"
     assert scaled.fleet.size.latency_p95 > scaled.time.seconds_per_clip + 60
@@ -104,7 +104,7 @@ def test_an_impossible_slo_is_answered_with_what_would_have_to_change(
 
 def test_the_recommended_steps_meet_the_slo_and_one_more_does_not(catalog, calibration):
     model = catalog.video_model("wan2.1-t2v-14b")
-    question = VideoQuestion(model, clip_for(model, seconds=5), clips_per_day=500, slo_seconds=90)
+    question = VideoQuestion(model, clip_for(model, seconds=5), traffic=traffic_of(500), slo_seconds=90)
     verdict = plan_video(question, catalog, calibration).verdict
     steps = int(verdict.split("at most ")[1].split(" steps")[0])
     fewer = replace(question, clip=replace(question.clip, steps=steps))
@@ -123,7 +123,7 @@ def test_a_clip_that_does_not_fit_is_answered_with_what_would_fit(catalog, calib
 
 
 def test_a_volume_above_the_largest_fleet_is_answered_with_several_fleets(question, catalog, calibration):
-    answer = plan_video(replace(question, clips_per_day=1e9), catalog, calibration)
+    answer = plan_video(replace(question, traffic=traffic_of(1e9)), catalog, calibration)
     assert answer.verdict.startswith("Too much for one fleet")
 
 
@@ -146,7 +146,7 @@ def test_a_plan_costs_at_most_thirty_times_a_fixed_amount_of_python(catalog, cal
     baseline = min(timed(lambda: sum(i * i for i in range(200_000))) for _ in range(3))
     model = catalog.video_model(name)
     for slo in (None, 90, 3600):
-        question = VideoQuestion(model, clip_for(model), clips_per_day=5000, slo_seconds=slo, shape=shape)
+        question = VideoQuestion(model, clip_for(model), traffic=traffic_of(5000, shape), slo_seconds=slo)
         best = min(
             timed(lambda question=question: plan_video(question, catalog, calibration)) for _ in range(3)
         )

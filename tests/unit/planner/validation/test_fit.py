@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from filmgate.planner.calibration import Observation, Prior, fit, solve
+from filmgate.planner.validation.fit import Observation, Prior, fit, solve
 
 PRIORS = {"rate": Prior(0.0, 1.0), "overhead": Prior(0.0, 1.0)}
 
