@@ -230,7 +230,7 @@ def started_site(folder: Path) -> Iterator[Site]:
     try:
         process.wait_for_log("Filmgate is listening")
         settings = with_values(Settings(), {"data": folder / "data"})
-        command = [sys.executable, str(_ROOT / "tests/chaos/pattern_worker.py"), "0.001", ""]
+        command = [sys.executable, str(_ROOT / "tests/chaos/pattern_worker.py"), "--pace=0.001"]
         variables = {"FILMGATE_DATA": str(folder / "data"), "PYTHONPATH": str(_ROOT), "PATH": "/usr/bin:/bin"}
         with (folder / "worker.log").open("wb") as log:
             worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=folder)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, StillKind, VideoSpec
@@ -30,10 +31,14 @@ FRAMES_PER_CHUNK = 4
 
 @dataclass(frozen=True, slots=True)
 class PatternRunner:
-    """Sleeps `pace_seconds` for every step and every chunk, as if a GPU were busy."""
+    """Sleeps `pace_seconds` for every step and every chunk, as if a GPU were busy.
+
+    No denoising ends while the file `hold` exists.
+    """
 
     pace_seconds: float = 0.0
     chunk_bytes: int = 4096
+    hold: Path | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -74,6 +79,8 @@ class PatternRunner:
         for done in range(1, steps + 1):
             self._work()
             yield Step(Stage.DENOISE, done, steps)
+        while self.hold and self.hold.exists():
+            self._work()
         yield Latents([_latents(spec)])
 
     def _decode(self, task: RenderTask) -> Iterator[Output]:

@@ -60,7 +60,7 @@ class SecondFilmgate:
         self.server = ServerProcess(self.folder, *options, **CARDS_ENVIRON)
         self.url = self.server.url
         environ = QUICK_ENVIRON | {"FILMGATE_DATA": str(self.folder / "data")}
-        worker = ("tests.chaos.pattern_worker", self.pace, "")
+        worker = ("tests.chaos.pattern_worker", f"--pace={self.pace}")
         self.worker = start_process(*worker, environ=environ, log=self.server.log)
 
     def kill(self):

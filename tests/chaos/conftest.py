@@ -48,9 +48,10 @@ class Site(JobView):
         self.reader = open_reader(self.database, keys)
         self.store = open_store(settings.store, settings.data, keys)
 
-    def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
-        """Start a worker process with the pattern runner, at `pace` seconds per step and per chunk."""
-        return self.start("tests.chaos.pattern_worker", pace, clock_offset, chunk_bytes)
+    def start_worker(self, **options):
+        """Start a worker process with the pattern runner; the options are those of its command."""
+        arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        return self.start("tests.chaos.pattern_worker", *arguments)
 
     def start_managed_worker(self):
         """Start a worker for the managed route."""

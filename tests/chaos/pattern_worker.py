@@ -1,7 +1,7 @@
 """The worker process of the chaos tests: the real worker with the pattern runner."""
 
-import sys
 import time
+from argparse import ArgumentParser
 from pathlib import Path
 
 from filmgate.settings import load_settings
@@ -16,9 +16,13 @@ def step_clock(offset: Path) -> None:
 
 
 if __name__ == "__main__":
-    pace_seconds, clock_file, *chunk_bytes = sys.argv[1:]
-    if clock_file:
-        step_clock(Path(clock_file))
-    sizes = {"chunk_bytes": int(chunk_bytes[0])} if chunk_bytes else {}
-    runner = PatternRunner(pace_seconds=float(pace_seconds), **sizes)
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--pace", type=float, default=0.02)
+    parser.add_argument("--clock-offset", type=Path)
+    parser.add_argument("--chunk-bytes", type=int, default=4096)
+    parser.add_argument("--hold", type=Path)
+    options = parser.parse_args()
+    if options.clock_offset:
+        step_clock(options.clock_offset)
+    runner = PatternRunner(options.pace, options.chunk_bytes, options.hold)
     run_worker(load_settings(), lambda _parts: runner)

@@ -36,7 +36,7 @@ TENANTS = [TenantId(f"tenant-{number}") for number in range(3)]
 GPU_WORKERS = ("worker-0", "worker-1")
 PROCESSES = {
     "server": ("filmgate", "serve", "--no-worker"),
-    "worker": ("tests.chaos.pattern_worker", "0.01", ""),
+    "worker": ("tests.chaos.pattern_worker", "--pace=0.01"),
     "managed": ("filmgate", "worker", "--managed"),
 }
 # Open jobs: enough that every worker has one while others wait for the lease of a killed worker to end.

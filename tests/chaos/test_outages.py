@@ -88,11 +88,17 @@ def fill(folder):
 def test_a_full_disk_rejects_new_jobs_keeps_running_jobs_and_corrupts_nothing(make_site, small_disk):
     site = make_site(FILMGATE_STORE__MIN_FREE_BYTES="65536")
     before = site.enqueue()
-    site.start_worker(pace=0.05)
+    first = site.start_worker()
     site.wait_for(before)
-    running = site.enqueue(seed=8, steps=60)  # 3 s: the disk is full before the end
+    first.terminate()  # deletes the live fragments of the job, which would free space on the full disk later
+    assert first.wait(60) == 0
+    hold = small_disk.parent / "hold"
+    hold.touch()
+    running = site.enqueue(seed=8)
+    site.start_worker(hold=hold)
     site.wait_for_stage(running, Stage.DENOISE)
     ballast = fill(small_disk)
+    hold.unlink()
     assert site.store.is_nearly_full()
     with pytest.raises(StoreFull):
         site.store.put(ObjectName(running.tenant_id, running.id, "source"), [b"x" * 100_000])

@@ -46,7 +46,7 @@ class Zone:
         self.site.workers.append(server.process)
         self.site.start_managed_worker()
         if pace is not None:
-            self.site.start_worker(pace)
+            self.site.start_worker(pace=pace)
         server.wait_for_log("Filmgate is listening")
         self.site.wait_until(lambda: len(self.site.reader.backlog().workers) == 1 + (pace is not None))
 

@@ -110,7 +110,7 @@ def watched(tmp_path):
         server.wait_for_log("Filmgate is listening")
         log = tmp_path / "worker.log"
         environ = settings | {"FILMGATE_DATA": str(tmp_path / "data")}
-        worker = start_process("tests.chaos.pattern_worker", "0", "", environ=environ, log=log)
+        worker = start_process("tests.chaos.pattern_worker", "--pace=0", environ=environ, log=log)
         running.callback(worker.wait, 60)
         running.callback(worker.terminate)
         receiver = running.enter_context(Receiver())

@@ -44,7 +44,7 @@ def served(tmp_path, cloud):
     served = ServerProcess(tmp_path, "--no-worker", model="pattern", **environ)
     given = environ | {"FILMGATE_DATA": str(tmp_path / "data")}
     log = tmp_path / "worker.log"
-    worker = start_process("tests.chaos.pattern_worker", 0.15, "", 4096, environ=given, log=log)
+    worker = start_process("tests.chaos.pattern_worker", "--pace=0.15", environ=given, log=log)
     yield served
     for process in (served.process, worker):
         process.kill()
