@@ -6,7 +6,7 @@ import torch
 from filmgate.pipeline import decode
 from filmgate.pipeline.decode import MAX_SELF_TEST_ERROR, open_fast, self_test_error, unsupported_reason
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
-from filmgate.pipeline.decode.fast import activation_kernels
+from filmgate.pipeline.decode.fast import activation_kernels, conv3d
 from filmgate.pipeline.decode.fast.activation import (
     Border,
     NormActivation,
@@ -23,6 +23,11 @@ from filmgate.pipeline.decode.fast.activation_kernels import (
 from tests.zoo_vaes import build_vae
 
 CUDA = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def winograd_for_small_pictures_too(monkeypatch):
+    monkeypatch.setattr(conv3d, "MIN_PIXELS", 0)
 
 
 def frames_of(one, latents, rung=WHOLE_FRAME):

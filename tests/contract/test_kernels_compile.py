@@ -34,6 +34,8 @@ def type_of(kernel_name, name):
     if kernel_name in ("_activate", "_add", "_sums"):
         is_half = name in ("source", "values", "other") or (kernel_name, name) == ("_activate", "out")
         return "*fp16" if is_half else "*fp32"
+    if kernel_name in ("_to_points", "_to_frames"):
+        return "*fp16"
     halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_softmax", "out")
     return "*fp16" if halves else "*fp32"
 
@@ -49,6 +51,7 @@ for capability, module, kernel_name, warps, constants in json.loads(sys.argv[1])
 """
 FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
 DENOISER, ACTIVATION = "denoise.fused.kernels", "decode.fast.activation_kernels"
+CONV3D = "decode.fast.conv3d_kernels"
 COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "has_norm": True, "has_cache": True}
 WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
 NARROW = {"channels": 384, "lanes": 512, "pixels": 2}
@@ -73,6 +76,8 @@ KERNELS = [
     (ACTIVATION, "_activate", 4, BORDERED | {"has_norm": False, "pixels": 4, "lanes": 512}),
     (ACTIVATION, "_add", 4, {"has_bias": True, "has_other": True, "block": 2048}),
     (ACTIVATION, "_sums", 4, {"rows": 4, "lanes": 512}),
+    (CONV3D, "_to_points", 2, {"values": 512}),
+    (CONV3D, "_to_frames", 2, {"values": 512}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
     (DENOISER, "_add_and_norm", 2, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
     (DENOISER, "_add_and_norm", 2, MODULATED | {"kind": 2, "has_branch": True, "rows": 1, "lanes": 2048}),

@@ -186,7 +186,7 @@ def _output(layout, frames, channels, has_residual):
 )
 def test_it_is_closer_to_float32_than_the_exact_decoder_without_a_seam(vaes, name, size):
     found = compare(vaes[name], lambda: random_latents(name, size, 33, vaes[name]))
-    assert found.error_ratio <= 0.25  # measured: 0.11, HunyuanVideo 0.16
+    assert found.error_ratio <= 0.25  # measured: 0.11, LTX-Video 0.14, HunyuanVideo 0.19
     assert found.worst_frame_ratio <= 0.25
     assert found.seam < 0.1
 
@@ -202,9 +202,9 @@ def test_it_is_closer_to_float32_than_the_exact_decoder_without_a_seam(vaes, nam
         ("wan2.2", (1280, 704), 33, 0.5),
         ("cogvideox", (720, 480), 49, 0.4),
         ("cogvideox", (1360, 768), 17, 0.4),
-        ("ltx", (768, 512), 49, 0.55),
-        ("ltx", (1216, 704), 121, 0.55),
-        ("hunyuanvideo", (832, 480), 33, 0.55),
+        ("ltx", (768, 512), 49, 0.5),
+        ("ltx", (1216, 704), 121, 0.5),
+        ("hunyuanvideo", (832, 480), 33, 0.4),
     ],
 )
 def test_it_takes_at_most_this_part_of_the_time_and_no_more_memory(vaes, name, size, frames, max_ratio):

@@ -23,6 +23,7 @@ Chunk = tuple[Tensor, bool]
 TIME = 2
 # The most values that enter a layer together: large enough to keep a GPU busy.
 _MAX_VALUES = 1 << 26
+_GROUP = 4  # frames that the fast decoder convolves together
 
 
 Modulation = tuple[Tensor, Tensor]
@@ -85,6 +86,10 @@ class Operations:
         parts = frames.reshape(1, -1, *stride, count, height, width)
         return parts.permute(0, 1, 5, 2, 6, 3, 7, 4).flatten(6, 7).flatten(4, 5).flatten(2, 3)
 
+    def unfold_convolved(self, frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
+        """The same for the output of an upsampler's convolution."""
+        return self.unfold(frames, stride)
+
 
 def stream_decoder(
     decoder: Layer,
@@ -138,9 +143,10 @@ def _run(layers: list[_Streamed], chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _split(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same frames in chunks of at most _MAX_VALUES values."""
+    """The same frames in chunks of at most _MAX_VALUES values, and of whole groups if one fits."""
     for frames, is_last in chunks:
         size = max(1, _MAX_VALUES // frames[:, :, 0].numel())
+        size -= size % _GROUP if size > _GROUP else 0
         pieces = torch.split(frames, size, dim=TIME)
         for number, piece in enumerate(pieces, start=1):
             yield piece, is_last and number == len(pieces)
@@ -288,7 +294,7 @@ class _Upsampler:
         hidden = self._convolution.push(frames, is_last=is_last)
         if hidden is None:
             return None
-        count, hidden = hidden.shape[TIME], self._operations.unfold(hidden, stride)
+        count, hidden = hidden.shape[TIME], self._operations.unfold_convolved(hidden, stride)
         if self._layer.residual:
             repeats = stride[0] * stride[1] * stride[2] // self._layer.upscale_factor
             skipped = [

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder, as_single_clip
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.activation import converted
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork
 from filmgate.pipeline.decode.fast.hunyuanvideo import FastHunyuanVideo, HunyuanVideoNetwork
 from filmgate.pipeline.decode.fast.layers import CacheCursor, Caches
-from filmgate.pipeline.decode.fast.ltx import FastLtx
+from filmgate.pipeline.decode.fast.ltx import FastLtx, ltx_network
 from filmgate.pipeline.decode.fast.two_streams import TwoStreamNetwork
 from filmgate.pipeline.decode.fast.wan import WanNetwork
 
@@ -111,7 +110,7 @@ def open_cogvideox(vae: Vae, dtype: torch.dtype) -> VideoDecoder:
 
 
 def open_ltx(vae: Vae, dtype: torch.dtype) -> VideoDecoder:
-    return FastLtx(vae, cached_network(vae, dtype, lambda vae, dtype: converted(vae.decoder, dtype)))
+    return FastLtx(vae, cached_network(vae, dtype, ltx_network))
 
 
 def open_hunyuanvideo(vae: Vae, dtype: torch.dtype) -> VideoDecoder:

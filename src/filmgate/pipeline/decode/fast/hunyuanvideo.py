@@ -18,6 +18,7 @@ from filmgate.pipeline.decode.fast.activation import (
     converted,
     unsupported_activation,
 )
+from filmgate.pipeline.decode.fast.conv3d import convolve, replace_convolutions
 from filmgate.pipeline.decode.windowed import WindowedDecoder
 
 
@@ -38,6 +39,7 @@ class HunyuanVideoNetwork:
         for layer in self._decoder.modules():
             if isinstance(layer, nn.Conv3d) and layer.bias is not None:
                 layer.bias.data = layer.bias.data.float()
+        replace_convolutions(self._decoder)
         self._dtype = dtype
 
     def __call__(self, latents: Tensor) -> Tensor:
@@ -89,7 +91,7 @@ def _convolve(layer: Any, given: BiasedFrames, norm: nn.GroupNorm | None = None)
     else:
         steps = NormActivation(modulation=_scale_and_shift(given, norm))
     inputs = activate(given.frames, steps, Border(before=in_time - 1, side=height // 2))
-    return BiasedFrames(functional.conv3d(inputs, weight), layer.conv.bias)
+    return BiasedFrames(convolve(layer.conv, inputs), layer.conv.bias)
 
 
 def _residual_block(block: Any, given: BiasedFrames) -> BiasedFrames:

@@ -1,11 +1,12 @@
 """The fast decoder of LTX-Video: its own layers in float16, channels last, with fused norms."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Conv3d
-from torch.nn.functional import conv3d
 
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast.activation import (
@@ -14,9 +15,11 @@ from filmgate.pipeline.decode.fast.activation import (
     NormActivation,
     activate,
     add_to,
+    converted,
     empty_frames,
     unsupported_activation,
 )
+from filmgate.pipeline.decode.fast.conv3d import convolve, replace_convolutions
 from filmgate.pipeline.decode.ltx import CHUNK_FRAMES, LtxDecoder
 from filmgate.pipeline.decode.ltx_layers import TIME, Activation, Operations, Prepare, stream_decoder
 
@@ -32,6 +35,25 @@ class FastLtx(LtxDecoder):
         dtype = self._decoder.conv_in.conv.weight.dtype
         latents = latents.to(dtype).contiguous(memory_format=CHANNELS_LAST)
         return stream_decoder(self._decoder, latents, self._timestep(latents), CHUNK_FRAMES, FastOperations())
+
+
+def ltx_network(vae: Vae, dtype: torch.dtype) -> Any:
+    """The converted layers."""
+    decoder = converted(vae.decoder, dtype)
+    for block in decoder.up_blocks:
+        for upsampler in block.upsamplers or ():
+            _move_channels_last(upsampler.conv.conv, prod(upsampler.stride))
+    replace_convolutions(decoder)
+    return decoder
+
+
+def _move_channels_last(conv: Conv3d, positions: int) -> None:
+    """Order the outputs by position, then by channel: unfolding them copies whole rows of channels."""
+    order = torch.arange(conv.out_channels).view(-1, positions).t().flatten()
+    for values in (conv.weight, conv.bias):
+        if values is not None:
+            values.data = values.data[order.to(values.device)]
+    conv.to(memory_format=CHANNELS_LAST)
 
 
 def unsupported_ltx(vae: Vae) -> str | None:
@@ -63,7 +85,7 @@ class FastOperations(Operations):
         return prepare
 
     def convolve(self, layer: Any, frames: Tensor) -> Tensor:
-        return conv3d(frames, layer.weight, None, layer.stride, layer.padding)
+        return convolve(layer, frames)
 
     def bias_left_out(self, layer: Any) -> Tensor | None:
         bias: Tensor | None = layer.bias
@@ -79,11 +101,12 @@ class FastOperations(Operations):
             start = end
         return frames
 
-    def unfold(self, frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
+    def unfold_convolved(self, frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
+        """See `_move_channels_last`."""
         in_time, down, across = stride
         _, _, count, height, width = frames.shape
-        parts = frames.permute(0, 2, 3, 4, 1).reshape(1, count, height, width, -1, in_time, down, across)
-        moved = parts.permute(0, 1, 5, 2, 6, 3, 7, 4)
+        parts = frames.permute(0, 2, 3, 4, 1).reshape(1, count, height, width, in_time, down, across, -1)
+        moved = parts.permute(0, 1, 4, 2, 5, 3, 6, 7)
         return moved.reshape(1, count * in_time, height * down, width * across, -1).permute(0, 4, 1, 2, 3)
 
 
