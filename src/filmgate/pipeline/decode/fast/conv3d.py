@@ -29,7 +29,8 @@ class WinogradConv3d(nn.Module):
     def __init__(self, conv: nn.Conv3d) -> None:
         super().__init__()
         self.weight, self.bias = conv.weight, conv.bias
-        self.kernel_size, self.padding = conv.kernel_size, conv.padding
+        self.kernel_size = conv.kernel_size
+        self.padding = tuple(int(side) for side in conv.padding)
 
     def forward(self, frames: Tensor) -> Tensor:
         count, pixels = frames.shape[2] - CACHED_FRAMES, frames[0, 0, 0].numel()

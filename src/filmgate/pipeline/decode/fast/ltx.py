@@ -49,11 +49,10 @@ def ltx_network(vae: Vae, dtype: torch.dtype) -> Any:
 
 def _move_channels_last(conv: Conv3d, positions: int) -> None:
     """Order the outputs by position, then by channel: unfolding them copies whole rows of channels."""
-    order = torch.arange(conv.out_channels).view(-1, positions).t().flatten()
-    for values in (conv.weight, conv.bias):
-        if values is not None:
-            values.data = values.data[order.to(values.device)]
-    conv.to(memory_format=CHANNELS_LAST)
+    order = torch.arange(conv.out_channels, device=conv.weight.device).view(-1, positions).t().flatten()
+    conv.weight.data = conv.weight.data[order].contiguous(memory_format=CHANNELS_LAST)
+    if conv.bias is not None:
+        conv.bias.data = conv.bias.data[order]
 
 
 def unsupported_ltx(vae: Vae) -> str | None:
