@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from filmgate.catalog.video_models import VideoModel
-from filmgate.models.families import FAMILIES, FamilyFacts
+from filmgate.models.families import FAMILIES, FamilyFacts, FusedTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class Capabilities:
     offload_levels: tuple[str, ...]
     can_split_clips: bool
     can_scale_to_zero: bool
+
+    def fused(self, model: VideoModel) -> FusedTime | None:
+        """What fused kernels save, if the runtime has them for this model."""
+        name = pipeline_class(model)
+        return next((family.fused for family in FAMILIES if name in family.pipelines), None)
 
     def can_load(self, model: VideoModel) -> bool:
         """Whether the runtime has a family for the model; assumed where the pipeline is not known."""

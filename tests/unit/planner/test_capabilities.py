@@ -7,8 +7,11 @@ from typing import get_args
 import pytest
 
 import filmgate
+from filmgate.models.families import FAMILIES
 from filmgate.planner.capabilities import FILMGATE
-from filmgate.planner.video.clip_time import fast_decode_share, tries_fast_decoder
+from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.clip_time import fast_decode_share, fused_share, tries_fast_decoder
+from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.rates import Software
 from filmgate.settings import PipelineSettings
 from filmgate.settings.sections import AdmissionSettings
@@ -64,6 +67,25 @@ def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):
     assert {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast} == supported
     for path in ("pipeline/decode/__init__.py", "planner/video/clip_time.py"):
         assert "can_decode_fast(" in (SOURCE / path).read_text()
+
+
+def test_fused_kernels_are_planned_for_the_families_that_have_them():
+    claimed = {family.name for family in FAMILIES if family.fused}
+    folder = SOURCE / "pipeline/loading/families"
+    assert claimed == {path.stem for path in folder.glob("*.py") if "return Fused" in path.read_text()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [({}, 0.96), ({"has_flash": True}, 0.83), ({"mode": "compiled"}, 1.0), ({"precision": "int8"}, 1.0)],
+)
+def test_the_share_of_fused_kernels_is_assumed_as_a_worker_uses_them(catalog, changes, share):
+    model = catalog.video_model("wan2.1-t2v-1.3b")
+    question = VideoQuestion(model, clip_for(model), **changes)
+    assert fused_share(catalog.gpu("H200"), 1, question.software()) == share
+    assert fused_share(catalog.gpu("H200"), 2, question.software()) == 1.0
+    assert fused_share(catalog.gpu("H200"), 1, question.software(offload="model")) == 1.0
+    assert fused_share(catalog.gpu("L40S"), 1, question.software()) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,10 @@ Compiled = Annotated[
     bool | None,
     typer.Option("--compiled/--no-compiled", help="torch.compile.  [default: what a worker does]"),
 ]
+Flash = Annotated[bool, typer.Option("--flash", help="Workers have flash-attn-4 (extra `flash`).")]
+Adapters = Annotated[
+    int, typer.Option("--adapters", min=1, help="Number of LoRA adapters: variants of the model.")
+]
 Tenants = Annotated[int, typer.Option("--tenants", min=1, help="Number of tenants.")]
 TenantHardware = Annotated[
     Tenancy,

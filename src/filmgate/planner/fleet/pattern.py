@@ -58,6 +58,11 @@ WORKLOADS = (
         "not with Filmgate, except the training script of its own small model",
     ),
     Workload(
+        "fine-tuned variants of one model",
+        "SageMaker inference components, one adapter each",
+        "one fleet for all variants: a request names its LoRA adapter",
+    ),
+    Workload(
         "long tail of models",
         "SageMaker multi-model endpoint",
         "one worker with several --model; it keeps as many loaded as fit the GPU",

@@ -127,7 +127,12 @@ def _choose(best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
         Pattern.QUEUE: _why_scaled(best),
         Pattern.AUTOSCALED: _why_scaled(best),
     }
-    return Choice(best.pattern, (*reasons, why[best.pattern]))
+    reasons.append(why[best.pattern])
+    if (adapters := best.question.adapters) > 1:
+        reasons.append(
+            f"the {adapters} adapters share one fleet: a worker adds each to the weights of the model"
+        )
+    return Choice(best.pattern, tuple(reasons))
 
 
 def _why_scaled(best: Candidate) -> str:
@@ -157,6 +162,8 @@ def describe(question: VideoQuestion) -> str:
         parts.append(f"p95 within {question.slo_seconds:g} s")
     if question.tenants > 1:
         parts.append(f"{question.tenants} tenants {TENANCY[question.tenancy]}")
+    if question.adapters > 1:
+        parts.append(f"{question.adapters} LoRA adapters")
     if question.residency:
         parts.append(f"data stays in {question.residency.upper()}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")

@@ -60,10 +60,21 @@ def clip_time(
     return ClipTime(
         (
             text_time(text_work(model), rate),
-            scaled(forward, clip.passes),
+            scaled(forward, clip.passes * fused_share(gpu, gpus, software)),
             scaled(decode_time(decode, rate), fast_decode_share(model, gpu, software)),
         )
     )
+
+
+def fused_share(gpu: Gpu, gpus: int, software: Software) -> float:
+    """The share of a pass that is left where `pipeline.kernels = auto` uses fused kernels.
+
+    As for the decoder, the plan assumes a gain only where it was measured.
+    """
+    fused = software.fused
+    if fused is None or gpus > 1 or gpu.compute_capability not in fused.compute_capabilities:
+        return 1.0
+    return fused.with_flash if software.has_flash else fused.with_torch
 
 
 def fast_decode_share(model: VideoModel, gpu: Gpu, software: Software) -> float:

@@ -58,14 +58,18 @@ def _levers(best: Candidate, calibration: Calibration) -> list[CostLever]:
     if question.precision == "bf16" and best.machine.gpu.fp8_tflops:
         note = "not with Filmgate: it stores weights in 8 bits (pipeline.weights), but computes in bf16"
         changes.append(("denoiser in fp8", replace(question, precision="fp8"), note))
-    if question.software().mode == "eager":
+    if question.software().fused is not None:
+        note = "install it: pip install 'filmgate[flash]', or WORKER_EXTRAS of the image"
+        changes.append(("flash-attn-4", replace(question, has_flash=True), note))
+    elif question.software().mode == "eager":
         note = "set pipeline.compile to on; not measured for this model"
         changes.append(("compiled operators", replace(question, mode="compiled"), note))
     found = []
     for name, changed, note in changes:
         placement = replace(best.split.fit.placement, weights=changed.precision)
         time = machine_time(changed, best.machine, best.split.gpus, placement, calibration)
-        found.append(CostLever(name, 1 - time.seconds / before, note, time.seconds))
+        if time.seconds < before:
+            found.append(CostLever(name, 1 - time.seconds / before, note, time.seconds))
     memory_share = sum(t.memory for t in best.split.time.stages if t.stage == "denoise") / before
     note = (
         f"one clip already fills the GPU: only {memory_share:.0%} of the time is memory traffic, "

@@ -41,16 +41,25 @@ class VideoQuestion:
     spare_machines: int = 1
     safety_factor: float = SAFETY_FACTOR
     budget_margin: float = 1.0
+    has_flash: bool = False
+    adapters: int = 1
     runtime: Capabilities = FILMGATE
 
     def software(self, offload: str = "none") -> Software:
-        """The software of a worker. Offloaded layers are never compiled."""
+        """The software of a worker.
+
+        Offloaded layers are never compiled. Fused kernels need all weights on the GPU, and in 16 bits.
+        """
         is_compiled = self.runtime.is_compiled(self.model)
         mode = self.mode or ("compiled" if is_compiled else "eager")
         mode = "eager" if offload == "layers" else mode
         # Weights in int8 are restored before each product: they save memory, not time.
         arithmetic = "bf16" if self.precision == "int8" else self.precision
-        return Software(mode=mode, precision=arithmetic, has_fast_decoder=True)
+        is_fused = self.mode is None and offload == "none" and self.precision != "int8"
+        fused = self.runtime.fused(self.model) if is_fused else None
+        return Software(
+            mode=mode, precision=arithmetic, has_fast_decoder=True, fused=fused, has_flash=self.has_flash
+        )
 
     @property
     def terms(self) -> Terms:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from filmgate.catalog.gpus import GIGA, Gpu
 from filmgate.catalog.precisions import bytes_per_value
+from filmgate.models.families import FusedTime
 from filmgate.planner.roofline import MAX_SHARE_OF_PEAK, REFERENCE_DENSITY, Bound, density
 from filmgate.planner.video.work import HALF_BYTES, Work
 
@@ -25,6 +26,8 @@ class Software:
     is_tiled: bool = False
     precision: str = "bf16"
     has_fast_decoder: bool = False
+    fused: FusedTime | None = None
+    has_flash: bool = False  # flash-attn-4, which only fused kernels use
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,11 +199,11 @@ def test_a_commitment_changes_the_bill_of_a_served_model(catalog, calibration):
     assert {part.how for part in less.purchase} == {"committed"}
 
 
-def test_every_answer_with_a_fleet_has_the_six_serving_patterns(catalog, calibration):
+def test_every_answer_with_a_fleet_has_the_serving_patterns(catalog, calibration):
     """The workload, the AWS service and the way of Filmgate."""
     answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
     patterns = answer.as_json()["serving_patterns"]
-    assert len(patterns) == 6
+    assert len(patterns) == 7
     assert all(row["aws"] and row["filmgate"] for row in patterns)
     assert "Serving patterns" in {table.title for table in tables(answer)}
 

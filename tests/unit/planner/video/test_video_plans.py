@@ -83,6 +83,27 @@ def test_levers_state_their_saving(question, catalog, calibration):
     assert levers["batching clips"] == 0.0
 
 
+def test_flash_attention_is_a_lever_where_fused_kernels_were_measured(question, catalog, calibration):
+    hopper = replace(question, gpu=catalog.gpu("H200"))
+    plain = plan_video(hopper, catalog, calibration)
+    levers = {lever.name: lever for lever in plain.cost.levers}
+    assert 0.05 < levers["flash-attn-4"].saving < 0.2
+    assert "compiled operators" not in levers  # pipeline.compile = on would turn fused kernels off
+    with_flash = plan_video(replace(hopper, has_flash=True), catalog, calibration)
+    assert with_flash.time.seconds_per_clip == pytest.approx(levers["flash-attn-4"].seconds)
+    assert "flash-attn-4" not in [lever.name for lever in with_flash.cost.levers]
+    ada = plan_video(replace(question, gpu=catalog.gpu("L40S"), slo_seconds=None), catalog, calibration)
+    assert "flash-attn-4" not in [lever.name for lever in ada.cost.levers]
+
+
+def test_adapters_share_one_fleet(question, catalog, calibration):
+    one, many = (plan_video(replace(question, adapters=n), catalog, calibration) for n in (1, 12))
+    assert many.fleet.size == one.fleet.size
+    assert many.cost.usd_per_day == one.cost.usd_per_day
+    assert "12 LoRA adapters" in many.question
+    assert "the 12 adapters share one fleet" in many.fleet.reasons[-1]
+
+
 def test_without_nvenc_the_clip_is_encoded_on_the_cpu(question, catalog, calibration):
     bare = plan_video(replace(question, gpu=catalog.gpu("H100")), catalog, calibration)
     assert bare.fleet.software.encode_on.startswith("CPU")
