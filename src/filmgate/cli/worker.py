@@ -73,7 +73,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             from filmgate.worker.gpu_runner import GpuRunner, Weights  # imports torch
 
             cache = open_cache(settings.models, settings.data)
-            # The default model is pulled now, others when they are loaded.
+            # The default model is pulled now; the others when the worker loads them to read their limits.
             with start_up.phase("model download"):
                 ensure_local(next(iter(models.values())), cache, held)
             goldens = SqlGoldenClips(parts.database)

@@ -56,14 +56,16 @@ LEVELS = (
     QualityLevel(FULL, "Computes every pass."),
     QualityLevel(
         "balanced",
-        "Computes two thirds of the passes and predicts the others; 50 dB from full on Flipbook at 30 steps.",
+        "Computes two thirds of the passes and predicts the others; 50 dB from full on Flipbook at 30 "
+        "steps without guidance, less with guidance.",
         start_share=0.23,
         end_share=0.1,
         interval=2,
     ),
     QualityLevel(
         "draft",
-        "Computes half of the passes and predicts the others; 42 dB from full on Flipbook at 30 steps.",
+        "Computes half of the passes and predicts the others; 42 dB from full on Flipbook at 30 steps "
+        "without guidance, less with guidance.",
         start_share=0.23,
         end_share=0.1,
         interval=3,
