@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections import deque
 from dataclasses import replace
 from math import inf
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.bench_fidelity import compare, decode_chunks
+from filmgate.pipeline.bench.decode import decode_with_vae
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.clip_writer import ClipWriter, prepare
 from filmgate.pipeline.decode import is_fast_decoder
@@ -230,6 +232,28 @@ def test_it_takes_at_most_this_part_of_the_time_and_no_more_memory(vaes, name, s
         peaks[choice] = torch.cuda.max_memory_allocated()
     assert seconds["fast"] <= max_ratio * seconds["exact"]
     assert peaks["fast"] <= peaks["exact"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "frames"),
+    [("ltx", (768, 512), 49), ("ltx", (1216, 704), 121), ("hunyuanvideo", (832, 480), 33)],
+)
+def test_it_takes_at_most_half_of_the_time_of_vae_decode(vaes, name, size, frames):
+    """What diffusers' pipelines run, for the families whose exact decoder is not the same call."""
+    latents = random_latents(name, size, frames, vaes[name])
+    decoder, ready = prepare(vaes[name], latents, choice="fast")
+    seconds = {"fast": inf, "vae": inf}
+    for _ in range(4):
+        for way, run in (
+            ("fast", lambda: deque(decode_frames(decoder, ready), maxlen=0)),
+            ("vae", lambda: decode_with_vae(vaes[name], latents)),
+        ):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            run()
+            torch.cuda.synchronize()
+            seconds[way] = min(seconds[way], time.perf_counter() - started)
+    assert seconds["fast"] <= 0.5 * seconds["vae"]
 
 
 @pytest.mark.parametrize("name", ["wan2.1", "cogvideox"])
