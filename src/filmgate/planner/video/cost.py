@@ -59,7 +59,7 @@ def _levers(best: Candidate, calibration: Calibration) -> list[CostLever]:
         note = "not with Filmgate: it stores weights in 8 bits (pipeline.weights), but computes in bf16"
         changes.append(("denoiser in fp8", replace(question, precision="fp8"), note))
     if question.software().fused is not None:
-        note = "install it: pip install 'filmgate[flash]', or WORKER_EXTRAS of the image"
+        note = "install the extra flash, or build the image with it (WORKER_EXTRAS)"
         changes.append(("flash-attn-4", replace(question, has_flash=True), note))
     elif question.software().mode == "eager":
         note = "set pipeline.compile to on; not measured for this model"
