@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from filmgate.api.edge import SLOW_THREADS
-from filmgate.api.services import THREADS
+from filmgate.api.services import SLOW_THREADS, THREADS
 from filmgate.errors import InvalidImage
 from filmgate.telemetry.logs import JsonFormatter
 from tests.images import png
@@ -226,7 +225,7 @@ def test_writes_of_one_tenant_do_not_take_the_threads_of_the_others(service, pat
         # Nobody can write: every request waits on its thread.
         with service.services.queue._database.write():
             writes = [pool.submit(write, number) for number in range(THREADS + 4)]
-            wait_until(lambda: len(service.edge.writes._waiting.get(tenant, ())) == THREADS)
+            wait_until(lambda: len(service.services.writes._waiting.get(tenant, ())) == THREADS)
             with service.client() as client:
                 assert client.get("/v1/videos").status_code == 200
         assert {each.result() for each in writes} == {status}
@@ -252,7 +251,7 @@ def test_downloads_of_one_tenant_do_not_take_the_threads_of_the_others(service, 
     with ThreadPoolExecutor(THREADS + 4) as pool:
         downloads = [pool.submit(download, number) for number in range(THREADS + 4)]
         try:
-            wait_until(lambda: len(service.edge.store_calls._waiting.get("downloading", ())) == THREADS)
+            wait_until(lambda: len(service.services.store_calls._waiting.get("downloading", ())) == THREADS)
             with service.client() as client:
                 assert client.get("/v1/videos").status_code == 200
         finally:
@@ -276,7 +275,7 @@ def test_plans_of_one_tenant_leave_threads_for_the_uploads_of_others(service, mo
     with ThreadPoolExecutor(SLOW_THREADS) as pool:
         asked = [pool.submit(ask_for_plan, number) for number in range(SLOW_THREADS)]
         try:
-            waiting = lambda: len(service.edge.slow._waiting.get("planning", ()))  # noqa: E731
+            waiting = lambda: len(service.services.slow._waiting.get("planning", ()))  # noqa: E731
             wait_until(lambda: len(running_plans) + waiting() == SLOW_THREADS)
             assert len(running_plans) == 2
         finally:

@@ -14,7 +14,7 @@ from filmgate.audit.records import Actor, ActorKind
 from filmgate.errors import InvalidField, InvalidKey, ScopeMissing
 from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant, key_id_of
 
-CERTIFICATE_EXTENSION = "filmgate.certificate"
+CERTIFICATE_SUBJECT = "certificate_subject"
 USER_HEADER = "Filmgate-User"
 MAX_USER_CHARS = 256
 _LINK = Actor(ActorKind.LINK)
@@ -60,7 +60,7 @@ class Credentials:
 
 def credentials_of(request: Request) -> Credentials:
     """The credentials in a request."""
-    subject = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
+    subject: str | None = getattr(request.state, CERTIFICATE_SUBJECT, None)
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     given = secret.strip() if scheme.lower() == "bearer" else ""
     services = services_of(request)

@@ -17,12 +17,11 @@ from typing import Any, Literal
 
 import h11
 from cryptography import x509
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from filmgate.api.auth import CERTIFICATE_EXTENSION
+from filmgate.api.auth import CERTIFICATE_SUBJECT
 from filmgate.api.edge import Edge, to_address_key
 
 # asyncio accepts until there is no connection left, up to thousands, before it handles any request. The rest
@@ -178,9 +177,9 @@ class EdgeProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         channel = transport.get_extra_info("ssl_object")
-        self.app = _with_subject(
-            self.app, subject_of(channel) if isinstance(channel, ssl.SSLObject) else None
-        )
+        if isinstance(channel, ssl.SSLObject):
+            # uvicorn copies it to `request.state` of each request.
+            self.app_state = {**self.app_state, CERTIFICATE_SUBJECT: subject_of(channel)}
         if self.client:
             self.address = to_address_key(self.client[0])
         refusal = self._table.admit(self)
@@ -319,16 +318,6 @@ def _to_response(status: HTTPStatus, message: str, code: str) -> bytes:
         f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-def _with_subject(app: ASGIApp, subject: str | None) -> ASGIApp:
-    """The application, which receives the subject of the client certificate with each request."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("extensions", {})[CERTIFICATE_EXTENSION] = subject
-        await app(scope, receive, send)
-
-    return call
 
 
 def subject_of(channel: ssl.SSLObject) -> str | None:

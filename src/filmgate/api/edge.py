@@ -1,14 +1,14 @@
 """The limits of one server process, and what they refused: requests and logins per second (token buckets),
-open streams and uploads (counts), and turns for slow work (slots).
+open streams and uploads (counts).
 """
 
 import asyncio
 import hashlib
 import ipaddress
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,13 +23,6 @@ from filmgate.tenants.base import Tenant
 
 log = Log("api")
 
-# Fetching a URL and decoding an image take seconds: they have their own threads, shared fairly.
-SLOW_THREADS = 8
-_SLOW_PER_TENANT = 2
-# Writes to the database, and calls of the store: a third of the threads each, and half of those for one
-# tenant. The last third is for short reads, such as the lookup of every key.
-_WRITES = _STORE_CALLS = 8
-_PER_TENANT = 4
 # An address floods the server if it continues after this many refusals.
 _MAX_REFUSALS = 50
 _REFUSALS_PER_SECOND = 1.0
@@ -86,76 +79,6 @@ class OpenCount:
     @property
     def total(self) -> int:
         return self._open.total()
-
-
-class FairSlots:
-    """Slots for slow work. A tenant holds at most `per_tenant`; the tenant with the fewest gets the next one.
-
-    Used on one event loop.
-    """
-
-    def __init__(self, slots: int, per_tenant: int) -> None:
-        self._free = slots
-        self._per_tenant = per_tenant
-        self._held: Counter[TenantId] = Counter()
-        self._waiting: dict[TenantId, deque[asyncio.Future[None]]] = {}
-
-    @asynccontextmanager
-    async def hold(self, tenant_id: TenantId) -> AsyncIterator[None]:
-        await self._acquire(tenant_id)
-        try:
-            yield
-        finally:
-            self._release(tenant_id)
-
-    async def _acquire(self, tenant_id: TenantId) -> None:
-        if self._free and self._held[tenant_id] < self._per_tenant:
-            self._take(tenant_id)
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant_id, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release(tenant_id)
-            else:
-                self._forget(tenant_id, turn)
-            raise
-
-    def _take(self, tenant_id: TenantId) -> None:
-        self._free -= 1
-        self._held[tenant_id] += 1
-
-    def _release(self, tenant_id: TenantId) -> None:
-        self._free += 1
-        self._held[tenant_id] -= 1
-        if not self._held[tenant_id]:
-            del self._held[tenant_id]
-        self._grant()
-
-    def _grant(self) -> None:
-        while self._free:
-            able = [name for name in self._waiting if self._held[name] < self._per_tenant]
-            if not able:
-                return
-            # The first of the tenants with the fewest slots; it then waits behind the other tenants.
-            name = min(able, key=lambda each: self._held[each])
-            turns = self._waiting.pop(name)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[name] = turns
-            # The turn of a client that has disconnected is cancelled, but its task may not have run since.
-            if not turn.done():
-                self._take(name)
-                turn.set_result(None)
-
-    def _forget(self, tenant_id: TenantId, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting.get(tenant_id, deque())
-        if turn in turns:
-            turns.remove(turn)
-        if not turns:
-            self._waiting.pop(tenant_id, None)
 
 
 class TokenBuckets:
@@ -274,9 +197,6 @@ class Edge:
         self.watchers = OpenCount("event streams", limits.max_watchers_per_tenant, 0, self.refuse)
         self.streams = OpenCount("live streams", limits.max_streams_per_tenant, 0, self.refuse)
         self.uploads = OpenCount("uploads", limits.max_uploads_per_tenant, limits.max_uploads, self.refuse)
-        self.slow = FairSlots(SLOW_THREADS, _SLOW_PER_TENANT)
-        self.writes = FairSlots(_WRITES, _PER_TENANT)
-        self.store_calls = FairSlots(_STORE_CALLS, _PER_TENANT)
 
     def export_metrics(self, registry: CollectorRegistry) -> None:
         for metric in (self._refused, self._failed_logins, self.connections):

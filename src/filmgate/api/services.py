@@ -1,8 +1,10 @@
-"""What the routes use: the other packages, and the threads in which they may block."""
+"""What the routes use: the other packages, and the threads in which they may block, shared among tenants."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from filmgate.admission.accept import Admission
-from filmgate.api.edge import SLOW_THREADS, Edge
+from filmgate.api.edge import Edge
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.api.streams import BlockingChunks
@@ -36,8 +38,84 @@ from filmgate.tenants.registry import TenantRegistry
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# More than `Edge.writes` and `Edge.store_calls` have slots.
+# Writes to the database, and calls of the store: a third of the threads each, and half of those for one
+# tenant. The last third is for short reads, such as the lookup of every key.
 THREADS = 24
+_WRITES = _STORE_CALLS = 8
+_PER_TENANT = 4
+# Fetching a URL and decoding an image take seconds: they have their own threads.
+SLOW_THREADS = 8
+_SLOW_PER_TENANT = 2
+
+
+class FairSlots:
+    """Slots for slow work. A tenant holds at most `per_tenant`; the tenant with the fewest gets the next one.
+
+    Used on one event loop.
+    """
+
+    def __init__(self, slots: int, per_tenant: int) -> None:
+        self._free = slots
+        self._per_tenant = per_tenant
+        self._held: Counter[TenantId] = Counter()
+        self._waiting: dict[TenantId, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, tenant_id: TenantId) -> AsyncIterator[None]:
+        await self._acquire(tenant_id)
+        try:
+            yield
+        finally:
+            self._release(tenant_id)
+
+    async def _acquire(self, tenant_id: TenantId) -> None:
+        if self._free and self._held[tenant_id] < self._per_tenant:
+            self._take(tenant_id)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant_id, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(tenant_id)
+            else:
+                self._forget(tenant_id, turn)
+            raise
+
+    def _take(self, tenant_id: TenantId) -> None:
+        self._free -= 1
+        self._held[tenant_id] += 1
+
+    def _release(self, tenant_id: TenantId) -> None:
+        self._free += 1
+        self._held[tenant_id] -= 1
+        if not self._held[tenant_id]:
+            del self._held[tenant_id]
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._free:
+            able = [name for name in self._waiting if self._held[name] < self._per_tenant]
+            if not able:
+                return
+            # The first of the tenants with the fewest slots; it then waits behind the other tenants.
+            name = min(able, key=lambda each: self._held[each])
+            turns = self._waiting.pop(name)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[name] = turns
+            # The turn of a client that has disconnected is cancelled, but its task may not have run since.
+            if not turn.done():
+                self._take(name)
+                turn.set_result(None)
+
+    def _forget(self, tenant_id: TenantId, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(tenant_id, deque())
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(tenant_id, None)
 
 
 def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
@@ -69,6 +147,9 @@ class Services:
     edge: Edge
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER
+    writes: FairSlots = field(default_factory=partial(FairSlots, _WRITES, _PER_TENANT))
+    store_calls: FairSlots = field(default_factory=partial(FairSlots, _STORE_CALLS, _PER_TENANT))
+    slow: FairSlots = field(default_factory=partial(FairSlots, SLOW_THREADS, _SLOW_PER_TENANT))
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 
@@ -87,7 +168,7 @@ class Services:
         Writes wait for each other and for the disk. Reads, such as the lookup of every key, must not wait for
         a thread behind the writes of one tenant.
         """
-        async with self.edge.writes.hold(tenant_id):
+        async with self.writes.hold(tenant_id):
             return await self.call(work, *args, **kwargs)
 
     async def call_store(
@@ -99,7 +180,7 @@ class Services:
         """
 
         async def call() -> R:
-            async with self.edge.store_calls.hold(tenant_id):
+            async with self.store_calls.hold(tenant_id):
                 return await self.call(work, *args, **kwargs)
 
         return await asyncio.shield(call())

@@ -53,7 +53,7 @@ async def call_slow_work(request: Request, tenant_id: TenantId, work: Callable[[
     """
     services = services_of(request)
     async with AsyncExitStack() as held:
-        await while_connected(request, held.enter_async_context(services.edge.slow.hold(tenant_id)))
+        await while_connected(request, held.enter_async_context(services.slow.hold(tenant_id)))
         return await services.run_slow(work)
 
 

@@ -5,7 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from filmgate.api.edge import FairSlots, OpenCount
+from filmgate.api.edge import OpenCount
+from filmgate.api.services import FairSlots
 from filmgate.errors import RateLimited
 
 
