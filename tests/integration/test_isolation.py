@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from filmgate.api import content, estimates, events, live, models, operators, plan, videos
+from filmgate.api import content, events, live, models, operators, plan, videos
 from filmgate.store.base import ObjectName
 from tests.images import png
 from tests.service import running, settings_for
@@ -35,7 +35,7 @@ def site(tmp_path_factory):
 
 def routes_with_an_id():
     """(method, path) of every route of the API that takes a video's id."""
-    parts = (videos, content, live, events, models, estimates, operators, plan)
+    parts = (videos, content, live, events, models, operators, plan)
     routes = [route for part in parts for route in part.router.routes if isinstance(route, APIRoute)]
     return sorted((m, r.path) for r in routes for m in r.methods if "{video_id}" in r.path)
 

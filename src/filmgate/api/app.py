@@ -13,7 +13,6 @@ from filmgate.api import (
     audit,
     console,
     content,
-    estimates,
     events,
     health,
     live,
@@ -36,7 +35,6 @@ from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 # Routes are tried in order: liveness comes first, so that it costs little while the server is attacked.
 PARTS = (
     health,
-    estimates,
     videos,
     content,
     live,

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 
-from filmgate.api.forms import Body, Form, parse_form
+from filmgate.api.forms import Form
 from filmgate.api.services import Services
-from filmgate.errors import InvalidField, JobNotFound, ModelNotFound, UnsupportedOperation
+from filmgate.errors import JobNotFound, ModelNotFound
 from filmgate.jobs import (
     JOB_ID_PATTERN,
     Job,
@@ -17,13 +17,11 @@ from filmgate.jobs import (
     Route,
     RouteReason,
     ScreeningAction,
-    Size,
     SourceKind,
     Stage,
     Ticket,
     VideoSpec,
 )
-from filmgate.models.requests import VideoRequest
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
@@ -115,25 +113,6 @@ class DigestPrompt(Form):
     """POST /v1/videos/prompt-digest."""
 
     prompt: str = Field(description="A prompt, exactly as it was sent.", min_length=1)
-
-
-def to_request(body: Body) -> VideoRequest:
-    """The request in the body of POST /v1/videos. Raises UsageError subclasses."""
-    form = parse_form(CreateVideo, body, file="input_reference")
-    reference = form.input_reference or ImageReference()
-    if reference.file_id is not None:
-        raise UnsupportedOperation(
-            "file ids are not supported; send the image itself", option="input_reference"
-        )
-    if reference.image_url is not None and reference.video_id is not None:
-        raise InvalidField("send image_url or video_id, not both", option="input_reference")
-    return VideoRequest(
-        **form.model_dump(exclude={"input_reference", "size"}),
-        size=Size.parse(form.size) if form.size is not None else None,
-        image=body.files.get("input_reference"),
-        image_url=reference.image_url,
-        image_from=to_job_id(reference.video_id) if reference.video_id is not None else None,
-    )
 
 
 def to_job_id(video_id: str) -> JobId:
@@ -315,6 +294,23 @@ def warnings_of(services: Services, job: Job) -> list[str]:
         return services.models.find(job.spec.model).warnings(job.spec) + reduced
     except ModelNotFound:
         return reduced
+
+
+class VideoEstimate(BaseModel):
+    """The forecast of a request. Seconds are null while no live worker serves the model."""
+
+    object: Literal["video.estimate"] = "video.estimate"
+    model: str
+    size: str
+    seconds: str
+    quality: str | None
+    route: Route
+    screening: ScreeningAction
+    cost: Cost
+    queue_position: int
+    starts_in_seconds: float | None
+    ready_in_seconds: float | None
+    slo_seconds: float
 
 
 class VideoPage(BaseModel):

@@ -1,4 +1,4 @@
-"""The methods of /v1/videos: create, remix, edit, extend, retrieve, list, cancel, delete."""
+"""The methods of /v1/videos: create, estimate, remix, edit, extend, retrieve, list, cancel, delete."""
 
 import asyncio
 import time
@@ -17,18 +17,21 @@ from filmgate.api.schemas import (
     DigestPrompt,
     EditVideo,
     ExtendVideo,
+    ImageReference,
     PromptDigest,
     RemixVideo,
     Video,
+    VideoEstimate,
     VideoPage,
+    clip_fields,
+    rounded,
     to_job_id,
-    to_request,
 )
 from filmgate.api.services import services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
 from filmgate.api.waiting import MAX_WAIT_SECONDS, call_slow_work, parse_wait, wait_for_end
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedOperation
-from filmgate.jobs import Idempotency, SourceKind, TraceId
+from filmgate.jobs import Idempotency, Size, SourceKind, TraceId
 from filmgate.models.requests import VideoRequest
 from filmgate.tenants.base import Tenant
 
@@ -66,6 +69,28 @@ async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
     async with reading(request, caller) as body:
         return await _accept(request, caller, body, to_request(body))
+
+
+@router.post("/estimate", openapi_extra=form_body(CreateVideo, file="input_reference"))
+async def estimate_video(request: Request, caller: Creator) -> VideoEstimate:
+    """Estimate cost and time of a video without creating it. Rejects what create would reject."""
+    services = services_of(request)
+    async with reading(request, caller) as body:
+        trace_id, wanted = TraceId(request.state.trace_id), to_request(body)
+        context = RequestContext(caller, Idempotency(body.digest), trace_id, actor_of(request))
+
+        def estimate() -> VideoEstimate:
+            found = services.admission.estimate(context, wanted)
+            return VideoEstimate(
+                **clip_fields(services, found.ticket),
+                queue_position=found.queue_position,
+                starts_in_seconds=rounded(found.starts_in_seconds),
+                ready_in_seconds=rounded(found.ready_in_seconds),
+                slo_seconds=found.ticket.slo_seconds,
+            )
+
+        # A rejected prompt is written to the audit log.
+        return await services.call_for_write(caller.id, estimate)
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
@@ -187,6 +212,25 @@ async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> 
     await services.call_store(caller.id, services.store.delete, caller.id, job_id)
     await services.call_for_write(caller.id, services.queue.remove, caller.id, job_id, actor)
     return _json(DeletedVideo(id=job_id).model_dump_json())
+
+
+def to_request(body: Body) -> VideoRequest:
+    """The request in the body of POST /v1/videos. Raises UsageError subclasses."""
+    form = parse_form(CreateVideo, body, file="input_reference")
+    reference = form.input_reference or ImageReference()
+    if reference.file_id is not None:
+        raise UnsupportedOperation(
+            "file ids are not supported; send the image itself", option="input_reference"
+        )
+    if reference.image_url is not None and reference.video_id is not None:
+        raise InvalidField("send image_url or video_id, not both", option="input_reference")
+    return VideoRequest(
+        **form.model_dump(exclude={"input_reference", "size"}),
+        size=Size.parse(form.size) if form.size is not None else None,
+        image=body.files.get("input_reference"),
+        image_url=reference.image_url,
+        image_from=to_job_id(reference.video_id) if reference.video_id is not None else None,
+    )
 
 
 async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoRequest) -> Response:

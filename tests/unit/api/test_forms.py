@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmgate.api.forms import Body, unbracket
-from filmgate.api.schemas import to_request
+from filmgate.api.videos import to_request
 from filmgate.errors import InvalidField
 from filmgate.models.requests import MAX_SEED
 

@@ -12,7 +12,8 @@ import pytest
 
 from filmgate.api.forms import Body
 from filmgate.api.openapi import form_body
-from filmgate.api.schemas import CreateVideo, to_request
+from filmgate.api.schemas import CreateVideo
+from filmgate.api.videos import to_request
 from filmgate.errors import SettingsError, UnsupportedValue
 from filmgate.jobs import Size, Source, SourceKind, VideoSpec, new_job_id
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
