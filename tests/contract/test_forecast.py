@@ -202,7 +202,8 @@ def test_jobs_start_and_end_as_forecast(bench, shares, dedicated, jobs, workers,
         (arrived,) = enqueue(bench, shares, site, jobs[-1:])
         slots = live.refresh().slots
         found = [bench.reader.find(job.tenant_id, job.id) for job in [*accepted, arrived]]
-        etas = {job.id: live.eta_seconds(job, bench.clocks.wall) for job in found}
+        still_open = [job for job in found if not job.state.is_final]
+        etas = {job.id: live.get().predict(job, bench.clocks.wall)[1] for job in still_open}
         real.run(dict.fromkeys(range(len(workers)), began) | busy)
 
         starts = {job_id: at - began for job_id, at in real.starts.items() if job_id not in earlier}
@@ -305,7 +306,7 @@ def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(benc
     before = live.get()
     job = bench.queue.enqueue(make_ticket("initech", gpu_seconds=5))
     assert before.arrive(to_arrival(job)).starts_in <= live.refresh().slots[job.id].starts_in
-    assert live.slot(job) == live.get().slots[job.id]
+    assert live.get().slot(job) == live.get().slots[job.id]
 
 
 def test_a_job_whose_worker_is_gone_waits_again_when_its_lease_has_ended(bench):
@@ -316,14 +317,13 @@ def test_a_job_whose_worker_is_gone_waits_again_when_its_lease_has_ended(bench):
     times = iter([0.0])  # of the start; by 1e6 s later no worker is expected any more
     live = LiveForecast(bench.reader, clock=lambda: next(times, 1e6))
     job = bench.reader.find(lease.job.tenant_id, lease.job.id)
-    assert live.slot(job) is None
+    assert live.get().slot(job) is None
     bench.clocks.pass_time(3600)
-    live.refresh()
-    assert live.slot(job).position == 1
-    assert live.eta_seconds(job, job.created_at + 3600) is None, "no worker is alive"
+    slot, eta_seconds = live.refresh().predict(job, job.created_at + 3600)
+    assert slot.position == 1
+    assert eta_seconds is None, "no worker is alive"
     again = bench.queue.lease(make_offer())
-    live.refresh()
-    assert live.slot(again.job) is None
+    assert live.refresh().slot(again.job) is None
 
 
 def test_a_worker_that_has_leased_ahead_is_free_after_all_of_its_jobs(bench):
@@ -339,6 +339,6 @@ def test_a_worker_that_has_leased_ahead_is_free_after_all_of_its_jobs(bench):
     WorkerRegistry(bench.database).heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",)))
     live = open_live(bench)
     found = [bench.reader.find(lease.job.tenant_id, lease.job.id) for lease in (decoding, prepared)]
-    assert [live.eta_seconds(job, bench.clocks.wall) for job in found] == pytest.approx([4.0, 14.0])
+    assert [live.get().predict(job, bench.clocks.wall)[1] for job in found] == pytest.approx([4.0, 14.0])
     (slot,) = live.get().slots.values()
     assert slot.starts_in == pytest.approx(14.0)

@@ -95,7 +95,7 @@ def test_the_eta_of_a_provider_job_is_the_time_that_the_provider_needs(tmp_path)
         lease = busy.services.queue.lease(Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED))
         busy.services.queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 100, 0.01))
         job = busy.services.reader.find("local", video["id"])
-        assert busy.services.forecast.eta_seconds(job, job.started_at + 10) == pytest.approx(20.0)
+        assert busy.services.forecast.get().predict(job, job.started_at + 10)[1] == pytest.approx(20.0)
         (provider_job,) = busy.services.forecast.refresh().snapshot.running
         assert provider_job.ends_in > job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
 

@@ -210,9 +210,10 @@ class Video(BaseModel):
     @classmethod
     def of(cls, services: Services, job: Job) -> "Video":
         """The video object of a job. May read the forecast: blocks."""
-        slot = services.forecast.slot(job)
+        slot, eta = None, None
+        if not job.state.is_final:
+            slot, eta = services.forecast.get().predict(job, time.time())
         is_waiting = job.state is JobState.RUNNING and slot is not None  # it has lost its worker
-        eta = services.forecast.eta_seconds(job, time.time())
         spec, source = job.spec, job.spec.source
         completed_at = job.finished_at if job.state is JobState.COMPLETED else None
         is_remix = source is not None and source.kind is not SourceKind.IMAGE

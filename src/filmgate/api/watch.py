@@ -199,7 +199,7 @@ class Watch:
         return Snapshot(job, known, self._read_preview(watched, job), self._position(job))
 
     def _position(self, job: Job) -> int | None:
-        slot = self._services.forecast.slot(job) if job.state is JobState.QUEUED else None
+        slot = self._services.forecast.get().slot(job) if job.state is JobState.QUEUED else None
         return slot.position if slot is not None else None
 
     def _read_preview(self, watched: _Watched, job: Job) -> bytes | None:

@@ -18,9 +18,8 @@ from filmgate.scheduling.snapshot import (
     QueuedJob,
     Snapshot,
     Tail,
-    busy_seconds,
+    job_seconds,
     remaining_seconds,
-    whole_seconds,
 )
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerStatus
@@ -67,6 +66,42 @@ class Forecast:
         if opening.worker.is_assumed:
             return Slot(opening.position, inf, inf)
         return Slot(opening.position, opening.at, opening.at + opening.worker.seconds(job.busy_seconds))
+
+    def slot(self, job: Job) -> Slot | None:
+        """The slot of an open job: a queued one, or a running one whose lease has ended.
+
+        None while a worker has the job.
+        """
+        if job.state is JobState.RUNNING and not any(
+            each.job_id == job.id and each.was_running and each.ready_in == 0 for each in self.snapshot.queued
+        ):
+            return None
+        if (slot := self.slots.get(job.id)) is not None:
+            return slot
+        # Enqueued after the snapshot, or beyond the jobs it lists: as if the job joined the queue now.
+        return self.arrive(to_arrival(job))
+
+    def predict(self, job: Job, now: float) -> tuple[Slot | None, float | None]:
+        """The slot of an open job, and the seconds until its clip is ready.
+
+        The seconds are None when no live worker serves it: a worker that is only expected promises nothing.
+        """
+        slot = self.slot(job)
+        busy, beside = job_seconds(job.route, job.predicted, job.routing.expected_seconds)
+        if slot is None:
+            return None, self._running_seconds(job, now, busy + beside)
+        if self.count_workers(job.route, job.spec.model, job.tenant_id) == 0 or isinf(slot.ends_in):
+            return slot, None
+        age = max(now - self.snapshot.now, 0.0)
+        return slot, max(slot.ends_in - age, 0.0) + beside
+
+    def _running_seconds(self, job: Job, now: float, whole: float) -> float:
+        """Seconds until a running job is done."""
+        if job.started_at is not None and job.progress is not None:
+            return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
+        # It was leased while its worker still renders another one.
+        ends = (each.ends_in for each in self.snapshot.running if each.job_id == job.id)
+        return max(next(ends, whole) - (now - self.snapshot.now), whole)
 
     def starts_in(self, job: QueuedJob) -> float:
         """Seconds until a job of the snapshot starts."""
@@ -142,29 +177,19 @@ def _live_workers(status: WorkerStatus, snapshot: Snapshot, lanes: Lanes) -> Ite
         yield worker
 
 
-class LiveForecast:
-    """Answers when a job starts and ends, from a forecast that is refreshed at most twice a second.
+class LiveForecast(TtlCache[Forecast]):
+    """The current forecast, refreshed at most twice a second: `get` blocks for a database read if one is due.
 
-    All methods block for a database read when a refresh is due. For TIMEOUT_SECONDS after the start, workers
-    that have not announced themselves yet are expected to.
+    For TIMEOUT_SECONDS after the start, workers that have not announced themselves yet are expected to.
     """
 
     def __init__(self, reader: JobReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
-        self._clock = clock
         self._started_at = clock()
-        self._current = TtlCache(self._make, FRESH_SECONDS, clock)
-
-    def get(self) -> Forecast:
-        """The current forecast, at most FRESH_SECONDS old (older only where making one takes long)."""
-        return self._current.get()
+        super().__init__(self._make, FRESH_SECONDS, clock)
 
     def _make(self) -> Forecast:
         return forecast(self._reader.snapshot(), expects_workers=self.expects_workers)
-
-    def expire(self) -> None:
-        """Make the next reader read the queue again."""
-        self._current.expire()
 
     def refresh(self) -> Forecast:
         """A forecast made now."""
@@ -176,52 +201,7 @@ class LiveForecast:
         """Workers may be starting together with this process: it has not run long enough to know."""
         return self._clock() - self._started_at < TIMEOUT_SECONDS
 
-    def slot(self, job: Job) -> Slot | None:
-        """The slot of a job that waits for a worker: a queued one, or a running one whose lease has ended.
-
-        None for any other job.
-        """
-        if job.state.is_final:
-            return None
-        current = self.get()
-        if job.state is JobState.RUNNING and not any(
-            each.job_id == job.id and each.was_running and each.ready_in == 0
-            for each in current.snapshot.queued
-        ):
-            return None
-        if (slot := current.slots.get(job.id)) is not None:
-            return slot
-        # Enqueued after the snapshot, or beyond the jobs it lists: as if the job joined the queue now.
-        return current.arrive(to_arrival(job))
-
-    def eta_seconds(self, job: Job, now: float) -> float | None:
-        """Seconds until the clip is ready. None when the job is final or no live worker serves it.
-
-        A worker that is only expected promises nothing.
-        """
-        if job.state.is_final:
-            return None
-        provider_seconds = job.routing.expected_seconds
-        whole = whole_seconds(job.route, job.predicted, provider_seconds)
-        if (slot := self.slot(job)) is None:
-            if job.started_at is None or job.progress is None:
-                return self._ends_in(job, now, whole)
-            return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
-        current = self.get()
-        if current.count_workers(job.route, job.spec.model, job.tenant_id) == 0:
-            return None
-        age = max(now - current.snapshot.now, 0.0)
-        not_busy = whole - busy_seconds(job.route, job.predicted, provider_seconds)
-        ends_in = max(slot.ends_in - age, 0.0) + not_busy
-        return None if isinf(ends_in) else ends_in
-
-    def _ends_in(self, job: Job, now: float, whole: float) -> float:
-        """Seconds until a job is done that was leased while its worker still renders another one."""
-        snapshot = self.get().snapshot
-        ends = (each.ends_in for each in snapshot.running if each.job_id == job.id)
-        return max(next(ends, whole) - (now - snapshot.now), whole)
-
 
 def to_arrival(job: Job) -> Arrival:
-    busy = busy_seconds(job.route, job.predicted, job.routing.expected_seconds)
+    busy, _ = job_seconds(job.route, job.predicted, job.routing.expected_seconds)
     return Arrival(job.tenant_id, job.route, job.spec.model, busy, job.deadline_at)

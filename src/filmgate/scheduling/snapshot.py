@@ -213,7 +213,7 @@ def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
         tenant_id=TenantId(row["tenant_id"]),
         route=route,
         model=row["model"],
-        busy_seconds=busy_seconds(route, predicted, routing.expected_seconds),
+        busy_seconds=job_seconds(route, predicted, routing.expected_seconds)[0],
         share_seconds=row["predicted_gpu_seconds"],
         deadline_at=row["deadline_at"],
         seq=row["seq"],
@@ -228,7 +228,7 @@ def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
 
 def _to_running(row: Row, now: float, speed: float) -> RunningJob:
     predicted, route, fraction = _to_predicted(row["predicted"]), Route(row["route"]), row["fraction"]
-    whole = whole_seconds(route, predicted, to_routing(row["routing"]).expected_seconds) / speed
+    whole = sum(job_seconds(route, predicted, to_routing(row["routing"]).expected_seconds)) / speed
     # Without progress it was leased and has not started yet.
     elapsed = now - row["started_at"] if fraction is not None else 0.0
     ends_in = remaining_seconds(whole, elapsed, fraction)
@@ -251,18 +251,11 @@ def _in_turn(held: list[RunningJob], capacity: int) -> list[RunningJob]:
     return jobs
 
 
-def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
-    """How long a job occupies a worker of its route."""
+def job_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> tuple[float, float]:
+    """How long a job occupies a worker of its route, and how much longer it takes until its clip is ready."""
     if route is Route.MANAGED and provider_seconds is not None:
-        return provider_seconds
-    return predicted.gpu_seconds
-
-
-def whole_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
-    """From the start to the finished clip, on a local GPU or at the provider."""
-    if route is Route.MANAGED and provider_seconds is not None:
-        return provider_seconds
-    return predicted.load + predicted.gpu_seconds + predicted.upload
+        return provider_seconds, 0.0
+    return predicted.gpu_seconds, predicted.load + predicted.upload
 
 
 def remaining_seconds(whole: float, elapsed: float, fraction: float | None) -> float:

@@ -35,11 +35,11 @@ RUNNING = replace(
 
 
 class NoForecast:
-    def slot(self, _job):
-        return None
+    def get(self):
+        return self
 
-    def eta_seconds(self, _job, _now):
-        return 3.0
+    def predict(self, _job, _now):
+        return None, 3.0
 
 
 @pytest.fixture
