@@ -14,7 +14,7 @@ from filmgate.database.migration import migrate
 from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
-from filmgate.scheduling.rows import seal_prompt, to_row
+from filmgate.scheduling.rows import to_row
 from filmgate.store.keys.data_keys import DataKeys, Sealer
 from tests.postgres import PostgresServer
 
@@ -96,7 +96,7 @@ def fill_queue(database: Database, keys: DataKeys, waiting: int, now: float = 1.
     sealer = Sealer(keys)
     for begin in range(0, waiting, ROWS_PER_INSERT):
         tickets = [make_ticket(n) for n in range(begin, min(begin + ROWS_PER_INSERT, waiting))]
-        rows = [to_row(ticket, seal_prompt(sealer, ticket), "") for ticket in tickets]
+        rows = [to_row(ticket, sealer, "") for ticket in tickets]
         for number, row in enumerate(rows, begin):
             row["created_at"] = now + number / waiting
             row["deadline_at"] = row["created_at"] + SLO_SECONDS

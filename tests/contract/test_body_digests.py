@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from filmgate.jobs import Idempotency, TenantId
 from filmgate.scheduling import open_queue
-from filmgate.scheduling.idempotency import BodyDigests
+from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket

@@ -37,9 +37,9 @@ from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
+from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, LiveForecast
-from filmgate.scheduling.idempotency import BodyDigests
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.routes import ON_GPU
 from filmgate.scheduling.simulation import Slot

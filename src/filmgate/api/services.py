@@ -23,10 +23,10 @@ from filmgate.jobs import TenantId
 from filmgate.maintenance.offboarding import Offboarding
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
+from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.history import History
-from filmgate.scheduling.idempotency import BodyDigests
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ApiSettings
 from filmgate.slo.report import SloReport

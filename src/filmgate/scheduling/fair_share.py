@@ -89,9 +89,7 @@ def lock_account(connection: sa.Connection, tenant_id: TenantId) -> Row | None:
     return connection.execute(_LOCK, {"own": tenant_id}).mappings().one_or_none()
 
 
-def check_limits(connection: sa.Connection, account: Row, ticket: Ticket, now: float) -> None:
-    """Raises QuotaExceeded and BacklogGrown when the job must not be accepted."""
-    _check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
+def _check_backlog(connection: sa.Connection, account: Row, ticket: Ticket) -> None:
     if ticket.max_backlog_seconds is None or ticket.route is not Route.GPU:
         return
     waiting = _OWN_BACKLOG if account["is_dedicated"] else _SHARED_BACKLOG
@@ -130,8 +128,13 @@ def _day(now: float) -> int:
     return int(now // DAY_SECONDS)
 
 
-def admit(connection: sa.Connection, account: Row, job: Row, now: float) -> None:
-    """Count a new queued job and its route, and reserve its GPU-seconds."""
+def admit(connection: sa.Connection, account: Row, ticket: Ticket, job: Row, now: float) -> None:
+    """Count a new queued job and its route, and reserve its GPU-seconds.
+
+    Raises QuotaExceeded and BacklogGrown when the job must not be accepted.
+    """
+    _check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
+    _check_backlog(connection, account, ticket)
     start = account["virtual_time"]
     if account["queued"] == 0:
         start = max(start, _virtual_now(connection, is_dedicated=account["is_dedicated"]))

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import sqlalchemy as sa
 
-from filmgate.audit.chain import append
-from filmgate.audit.records import SYSTEM, Actor, Entry
+from filmgate.audit.records import SYSTEM, Actor
 from filmgate.database import Database
-from filmgate.database.group_commit import GroupCommit
 from filmgate.database.schema import invocations, jobs, removed_invocations
 from filmgate.errors import (
     FilmgateError,
@@ -32,10 +29,9 @@ from filmgate.jobs import (
     Ticket,
     VideoSpec,
 )
-from filmgate.scheduling import fair_share
+from filmgate.scheduling.acceptance import Acceptance
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
 from filmgate.scheduling.claims import Channel, ReadyJob, find_ready
-from filmgate.scheduling.idempotency import BodyDigests, find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
 from filmgate.scheduling.rerouting import lock_lost, move_jobs
 from filmgate.scheduling.rows import (
@@ -44,15 +40,12 @@ from filmgate.scheduling.rows import (
     from_progress,
     lease_lost,
     open_prompt,
-    seal_prompt,
     to_clip,
     to_job,
-    to_row,
 )
 from filmgate.scheduling.transitions import (
     Transitions,
     cancelled_entry,
-    created_entry,
     deleted_entry,
     lock_job,
 )
@@ -63,7 +56,6 @@ from filmgate.telemetry.logs import Log
 
 log = Log("queue")
 
-_INSERT = sa.insert(jobs).returning(jobs)
 _KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
     ["provider", "invocation", "job_id", "updated_at"],
     sa.select(
@@ -111,44 +103,23 @@ class SqlQueue:
         self._sealer = Sealer(keys)
         self._settings = settings
         self._waker = waker
-        self._group = GroupCommit(database)
-        self.digests = BodyDigests(database, self._sealer)
+        self._acceptance = Acceptance(database, self._sealer, settings.retry_window_seconds)
+        self.digests = self._acceptance.digests
         self._transitions = Transitions(database, settings, usd_per_gpu_hour)
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
-        ticket = replace(ticket, idempotency=self.digests.protect(ticket.tenant_id, ticket.idempotency))
-        prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
-        draft = to_row(ticket, seal_prompt(self._sealer, ticket), prompt_hmac)
-        entry = created_entry(ticket, draft, actor)
-        row = self._group.run(lambda connection: self._accept(connection, ticket, draft, entry))
+        row = self._acceptance.accept(ticket, actor)
         if row["id"] != ticket.job_id:
             return self._read(row)
         job = _to_job(row, ticket.spec)
         self._waker.notify(_to_ready(job))
         return job
 
-    def _accept(self, connection: sa.Connection, ticket: Ticket, draft: Row, entry: Entry) -> Row:
-        """The row of the new job, or of the job that this request created before."""
-        account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
-        now = self._database.now(connection)
-        since = now - self._settings.retry_window_seconds
-        if (row := find_duplicate(connection, ticket.tenant_id, ticket.idempotency, since)) is not None:
-            return row
-        fair_share.check_limits(connection, account, ticket, now)
-        times = {"created_at": now, "deadline_at": now + ticket.slo_seconds}
-        row = connection.execute(_INSERT, {**draft, **times}).mappings().one()
-        fair_share.admit(connection, account, row, now)
-        append(connection, ticket.tenant_id, [entry], now)
-        return row
-
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
             return None
-        idempotency = self.digests.protect(tenant_id, idempotency)
-        with self._database.read() as connection:
-            since = self._database.now(connection) - self._settings.retry_window_seconds
-            row = find_duplicate(connection, tenant_id, idempotency, since)
+        row = self._acceptance.find(tenant_id, idempotency)
         return self._read(row) if row is not None else None
 
     def lease(self, offer: Offer) -> Lease | None:

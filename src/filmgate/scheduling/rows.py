@@ -66,11 +66,12 @@ def lease_lost(lease: Lease) -> LeaseLost:
     return LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} has ended")
 
 
-def to_row(ticket: Ticket, sealed_prompt: bytes, prompt_hmac: str) -> dict[str, Any]:
-    """The row of a new job, without its times.
+def to_row(ticket: Ticket, sealer: Sealer, prompt_hmac: str) -> dict[str, Any]:
+    """The row of a new job, without its times. The request text is bound to the job's id.
 
     `prompt_hmac` is the digest of the prompt under the tenant's key.
     """
+    text = json.dumps([ticket.spec.prompt, ticket.spec.negative_prompt])
     return {
         "id": ticket.job_id,
         "tenant_id": ticket.tenant_id,
@@ -89,7 +90,7 @@ def to_row(ticket: Ticket, sealed_prompt: bytes, prompt_hmac: str) -> dict[str, 
         "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
         "predicted": to_json(ticket.predicted),
         "spec": from_spec(ticket.spec),
-        "sealed_prompt": sealed_prompt,
+        "sealed_prompt": sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id),
         "screening": to_json(ticket.screening),
         "body_digest": ticket.idempotency.body_digest,
         "prompt_hmac": prompt_hmac,
@@ -100,12 +101,6 @@ def to_row(ticket: Ticket, sealed_prompt: bytes, prompt_hmac: str) -> dict[str, 
 
 def to_json(record: StageSeconds | Screening | Routing | Clip | Failure) -> str:
     return json.dumps(asdict(record))
-
-
-def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:
-    """The encrypted request text of a ticket, bound to its job id."""
-    text = json.dumps([ticket.spec.prompt, ticket.spec.negative_prompt])
-    return sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id)
 
 
 def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:

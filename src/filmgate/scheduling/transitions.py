@@ -12,7 +12,7 @@ from filmgate.audit.records import Action, Actor, Entry
 from filmgate.database import Database
 from filmgate.database.schema import events, invocations, jobs
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Failure, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId, Ticket
+from filmgate.jobs import Failure, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptResult, Move
 from filmgate.scheduling.durations import observe_completion
@@ -53,22 +53,6 @@ _FIND_STAGE = (
     .where(events.c.stage == sa.bindparam("the_stage"))
     .limit(1)
 )
-
-
-def created_entry(ticket: Ticket, row: Row, actor: Actor) -> Entry:
-    """A request became a job."""
-    screening = ticket.screening
-    details = {
-        "prompt_hmac": row["prompt_hmac"],
-        "screening": screening.action.value,
-        "rules": list(screening.rules) or None,
-        "model": ticket.spec.model,
-        "spec": json.loads(row["spec"]),
-        "route": ticket.route.value,
-        "route_reason": ticket.routing.reason.value,
-        "trace": ticket.trace_id,
-    }
-    return Entry(Action.CREATED, ticket.job_id, actor, details=details)
 
 
 def changed_entry(row: Row, state: JobState, reason: Reason | None) -> Entry:

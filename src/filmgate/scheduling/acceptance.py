@@ -1,4 +1,4 @@
-"""Finds the job that an earlier request with the same key or body created.
+"""Accepts a request as a job, once: a request with the key or the body of an earlier one is the same job.
 
 Bodies and prompts are stored as digests that do not confirm a guess without the tenant's key. Each tenant
 has a random HMAC key. It is stored with the account, encrypted with the tenant's key, so that every process
@@ -7,6 +7,7 @@ computes the same digest and a copy of the database is not enough to compute any
 
 import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Callable
@@ -14,12 +15,16 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
+from filmgate.audit.chain import append
+from filmgate.audit.records import Action, Actor, Entry
 from filmgate.database import Database
+from filmgate.database.group_commit import GroupCommit
 from filmgate.database.schema import accounts, jobs
 from filmgate.database.upserts import insert_into
 from filmgate.errors import IdempotencyConflict, KeyRefused
-from filmgate.jobs import Idempotency, TenantId
-from filmgate.scheduling.rows import Row
+from filmgate.jobs import Idempotency, TenantId, Ticket
+from filmgate.scheduling import fair_share
+from filmgate.scheduling.rows import Row, to_row
 from filmgate.store.keys.data_keys import Sealer
 from filmgate.telemetry.logs import Log
 
@@ -29,6 +34,7 @@ KEY_CONTEXT = "key of body digests"
 # Another process replaces the key when the tenant's encryption key was replaced.
 _KEY_SECONDS = 5.0
 _FIND = sa.select(accounts.c.digest_key).where(accounts.c.tenant_id == sa.bindparam("own"))
+_INSERT = sa.insert(jobs).returning(jobs)
 _OWN = jobs.c.tenant_id == sa.bindparam("own")
 _BY_KEY = sa.select(jobs).where(_OWN, jobs.c.idempotency_key == sa.bindparam("key"))
 _BY_BODY = (
@@ -99,7 +105,48 @@ class BodyDigests:
         return stored
 
 
-def find_duplicate(
+class Acceptance:
+    """Writes new jobs, and finds those that exist already."""
+
+    def __init__(self, database: Database, sealer: Sealer, retry_window_seconds: float) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._window_seconds = retry_window_seconds
+        self._group = GroupCommit(database)
+        self.digests = BodyDigests(database, sealer)
+
+    def accept(self, ticket: Ticket, actor: Actor) -> Row:
+        """The row of the new job, durable, or of the job that this request created before.
+
+        Raises IdempotencyConflict, QuotaExceeded and BacklogGrown.
+        """
+        ticket = replace(ticket, idempotency=self.digests.protect(ticket.tenant_id, ticket.idempotency))
+        prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
+        draft = to_row(ticket, self._sealer, prompt_hmac)
+        entry = _created_entry(ticket, draft, actor)
+        return self._group.run(lambda connection: self._write(connection, ticket, draft, entry))
+
+    def _write(self, connection: sa.Connection, ticket: Ticket, draft: Row, entry: Entry) -> Row:
+        account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
+        now = self._database.now(connection)
+        since = now - self._window_seconds
+        if (row := _find_duplicate(connection, ticket.tenant_id, ticket.idempotency, since)) is not None:
+            return row
+        fair_share.admit(connection, account, ticket, draft, now)
+        times = {"created_at": now, "deadline_at": now + ticket.slo_seconds}
+        row = connection.execute(_INSERT, {**draft, **times}).mappings().one()
+        append(connection, ticket.tenant_id, [entry], now)
+        return row
+
+    def find(self, tenant_id: TenantId, idempotency: Idempotency) -> Row | None:
+        """The row of the job that this request created before. Raises IdempotencyConflict."""
+        protected = self.digests.protect(tenant_id, idempotency)
+        with self._database.read() as connection:
+            since = self._database.now(connection) - self._window_seconds
+            return _find_duplicate(connection, tenant_id, protected, since)
+
+
+def _find_duplicate(
     connection: sa.Connection, tenant_id: TenantId, idempotency: Idempotency, since: float
 ) -> Row | None:
     """The row of the job this request already created, None for a new request. Raises IdempotencyConflict."""
@@ -125,3 +172,19 @@ def _find_by_key(connection: sa.Connection, tenant_id: TenantId, idempotency: Id
             "this Idempotency-Key was used with a different body", option="Idempotency-Key"
         )
     return row
+
+
+def _created_entry(ticket: Ticket, row: Row, actor: Actor) -> Entry:
+    """A request became a job."""
+    screening = ticket.screening
+    details = {
+        "prompt_hmac": row["prompt_hmac"],
+        "screening": screening.action.value,
+        "rules": list(screening.rules) or None,
+        "model": ticket.spec.model,
+        "spec": json.loads(row["spec"]),
+        "route": ticket.route.value,
+        "route_reason": ticket.routing.reason.value,
+        "trace": ticket.trace_id,
+    }
+    return Entry(Action.CREATED, ticket.job_id, actor, details=details)
