@@ -39,10 +39,9 @@ from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
-from filmgate.scheduling.forecast import Arrival, Forecast, LiveForecast
+from filmgate.scheduling.forecast import Forecast, LiveForecast, Outlook
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.routes import ON_GPU
-from filmgate.scheduling.simulation import Slot
 from filmgate.settings import AdmissionSettings, SloSettings
 from filmgate.slo.objectives import DEFAULT_CLASS, parse_objectives
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
@@ -154,9 +153,7 @@ class Admission:
         request, _origin, ticket = self._prepare(context, request)
         forecast = self._forecast_for(context.tenant)
         routed = self._route(context, ticket, forecast)
-        slot = _find_slot(ticket, forecast)
-        workers = forecast.count_workers(Route.GPU, ticket.spec.model, ticket.tenant_id)
-        return to_estimate(routed, slot, is_served=workers > 0)
+        return to_estimate(routed, forecast.outlook(ticket))
 
     def _forecast_for(self, tenant: Tenant) -> Forecast:
         """The current forecast; a new one where the tenant became dedicated, or shared, since it was made."""
@@ -230,12 +227,13 @@ class Admission:
         """The ticket with its route. A job for local GPUs must meet the promise. Raises Overloaded."""
         spec, router, limit = ticket.spec, self._services.router, None
         with traced(self._services.tracer, "route") as span:
-            slot, choice = _find_slot(ticket, forecast), ON_GPU
+            outlook, choice = forecast.outlook(ticket), ON_GPU
             if router is not None:
-                choice = router.choose(ticket, context.tenant.managed, slot, forecast)
+                choice = router.choose(ticket, context.tenant.managed, outlook.slot, forecast)
             if choice.route is Route.GPU:
-                self._check_served(context.tenant, spec.model, forecast)
-                limit = self._max_backlog(ticket, slot, forecast)
+                if outlook.workers == 0:
+                    self._require_worker(context.tenant, ticket)
+                limit = self._max_backlog(ticket, outlook)
             reason = choice.routing.reason
             if choice is not ON_GPU:
                 trace_id = context.trace_id
@@ -243,27 +241,26 @@ class Admission:
             span.set(route=choice.route, reason=reason)
             return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
 
-    def _check_served(self, tenant: Tenant, model: str, forecast: Forecast) -> None:
-        """Raises ModelNotServed if no worker would render the job."""
+    def _require_worker(self, tenant: Tenant, ticket: Ticket) -> None:
+        """Raises ModelNotServed if no worker will render the job."""
+        model = ticket.spec.model
         # The embedded worker, which may be starting, is a shared one.
         is_starting = model in self._services.read_starting() and not tenant.is_dedicated
         if not self._scale_from_zero.isdisjoint({model, "*"}) or is_starting:
             return
-        if forecast.count_workers(Route.GPU, model, tenant.id) == 0:
-            # The forecast may be older than the first heartbeat of a worker.
-            if self._services.forecast.refresh().count_workers(Route.GPU, model, tenant.id) > 0:
-                return
+        # The forecast may be older than the first heartbeat of a worker.
+        if self._services.forecast.refresh().outlook(ticket).workers == 0:
             raise _not_served(tenant, model)
 
-    def _max_backlog(self, ticket: Ticket, slot: Slot, forecast: Forecast) -> float:
+    def _max_backlog(self, ticket: Ticket, outlook: Outlook) -> float:
         """The most queued work at which this job still meets the promise. Raises Overloaded.
 
         A job that starts immediately is accepted however long it takes, unless another one is enqueued first.
         """
-        predicted, tenant_id = ticket.predicted, ticket.tenant_id
-        workers = max(forecast.count_workers(Route.GPU, ticket.spec.model, tenant_id), 1)
-        backlog = forecast.backlog_seconds(tenant_id)
-        wait = slot.starts_in if math.isfinite(slot.starts_in) else backlog / workers
+        predicted, wait = ticket.predicted, outlook.slot.starts_in
+        workers, backlog = max(outlook.workers, 1), outlook.backlog_seconds
+        if math.isinf(wait):
+            wait = backlog / workers
         spare = self._settings.promise_seconds - wait - predicted.work_seconds
         if spare < 0 < wait:
             raise _overloaded(wait, predicted, self._settings.promise_seconds)
@@ -300,13 +297,6 @@ class Admission:
             except BacklogGrown:
                 ticket = self._route(context, ticket, self._services.forecast.refresh())
         return self._services.queue.enqueue(ticket, context.actor)
-
-
-def _find_slot(ticket: Ticket, forecast: Forecast) -> Slot:
-    """When the ticket would start on local GPUs."""
-    deadline_at = forecast.snapshot.now + ticket.slo_seconds
-    gpu_seconds = ticket.predicted.gpu_seconds
-    return forecast.arrive(Arrival(ticket.tenant_id, Route.GPU, ticket.spec.model, gpu_seconds, deadline_at))
 
 
 def _not_served(tenant: Tenant, model: str) -> ModelNotServed:

@@ -13,8 +13,8 @@ from filmgate.jobs import Route, StageSeconds, Ticket, VideoSpec
 from filmgate.models.cards import ModelCard, Rates
 from filmgate.models.quality import full_steps
 from filmgate.scheduling.base import JobReader
+from filmgate.scheduling.forecast import Outlook
 from filmgate.scheduling.records import Measurement
-from filmgate.scheduling.simulation import Slot
 
 REFRESH_SECONDS = 10.0
 # The card counts as much as this many completed jobs, so that one unusual job has little effect.
@@ -93,13 +93,14 @@ class Estimate:
     ready_in_seconds: float | None
 
 
-def to_estimate(ticket: Ticket, slot: Slot, *, is_served: bool) -> Estimate:
-    """The estimate of a routed ticket; `slot` is its place on local GPUs.
+def to_estimate(ticket: Ticket, outlook: Outlook) -> Estimate:
+    """The estimate of a routed ticket, given its outlook on local GPUs.
 
-    `is_served`: a live worker serves the model. Until then, nobody knows when the job would start.
+    Until a live worker serves the model, nobody knows when the job would start.
     """
+    slot = outlook.slot
     if ticket.route is Route.MANAGED:
         return Estimate(ticket, slot.position, 0.0, ticket.routing.expected_seconds)
-    if not is_served or isinf(slot.starts_in):
+    if outlook.workers == 0 or isinf(slot.starts_in):
         return Estimate(ticket, slot.position, None, None)
     return Estimate(ticket, slot.position, slot.starts_in, slot.starts_in + ticket.predicted.work_seconds)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isinf
 
-from filmgate.jobs import Job, JobId, JobState, Route, TenantId
+from filmgate.jobs import Job, JobId, JobState, Route, TenantId, Ticket
 from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.openings import Openings
 from filmgate.scheduling.simulation import Lane, Lanes, SimulatedWorker, Simulation, Slot, TakesTurn, always
@@ -39,6 +39,17 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """What awaits a new job on local GPUs: its slot, the live workers that serve it, and the seconds of all
+    queued jobs that wait for the same GPUs.
+    """
+
+    slot: Slot
+    workers: int
+    backlog_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """The simulated future of a snapshot."""
 
@@ -52,6 +63,15 @@ class Forecast:
     _openings: dict[tuple[Lane, TenantId], Openings] = field(default_factory=dict, repr=False)
     _backlogs: dict[TenantId | None, float] = field(default_factory=dict, repr=False)
     _jobs: Counter[Route] = field(default_factory=Counter, repr=False)
+
+    def outlook(self, ticket: Ticket) -> Outlook:
+        """What would await this request if it were enqueued now, on local GPUs."""
+        tenant_id, model, seconds = ticket.tenant_id, ticket.spec.model, ticket.predicted.gpu_seconds
+        slot = self.arrive(
+            Arrival(tenant_id, Route.GPU, model, seconds, self.snapshot.now + ticket.slo_seconds)
+        )
+        workers = self.count_workers(Route.GPU, model, tenant_id)
+        return Outlook(slot, workers, self.backlog_seconds(tenant_id))
 
     def arrive(self, job: Arrival) -> Slot:
         """The slot of a job that would be enqueued now: the same as in a forecast that includes the job."""
