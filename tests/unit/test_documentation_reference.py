@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.reference.write_pages import PAGES, _subclasses
+from docs.reference.write_pages import PAGES, REMEDIES, _subclasses
 
-from filmgate.api.remedies import REMEDIES
 from filmgate.errors import FilmgateError
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"

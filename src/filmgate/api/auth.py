@@ -1,6 +1,7 @@
 """Identifies the caller: by API key, by client certificate, or on an open loopback server without either."""
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -19,52 +20,9 @@ USER_HEADER = "Filmgate-User"
 MAX_USER_CHARS = 256
 _LINK = Actor(ActorKind.LINK)
 
-# For the OpenAPI document; `credentials_of` reads the header.
+# For the OpenAPI document; `identify` reads the header.
 _bearer = HTTPBearer(auto_error=False, description="An API key, created by `filmgate tenant add`.")
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The credentials of a request, not verified yet."""
-
-    services: Services
-    secret: str | None
-    subject: str | None
-    is_local: bool
-
-    def identify(self, scope: Scope) -> Tenant:
-        """The tenant of the caller, if it has the scope. Blocks. Raises InvalidKey and ScopeMissing."""
-        tenant = self._authenticate()
-        if not tenant.may(scope):
-            raise ScopeMissing(f"this tenant does not have the {scope} scope")
-        return tenant
-
-    @property
-    def actor(self) -> Actor:
-        """Who these credentials name, once they are verified."""
-        if self.secret is not None and self.secret.isascii():
-            return Actor(ActorKind.KEY, key_id_of(self.secret))
-        return Actor(ActorKind.CERTIFICATE, self.subject) if self.subject else Actor(ActorKind.OPEN)
-
-    def _authenticate(self) -> Tenant:
-        tenants = self.services.tenants
-        if self.secret is not None and self.secret.isascii():
-            return tenants.authenticate(self.secret)
-        if self.subject:
-            return tenants.authenticate_certificate(self.subject)
-        if self.services.settings.open and self.secret is None and self.is_local:
-            return tenants.find(LOCAL_TENANT)
-        raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
-
-
-def credentials_of(request: Request) -> Credentials:
-    """The credentials in a request."""
-    subject: str | None = getattr(request.state, CERTIFICATE_SUBJECT, None)
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    given = secret.strip() if scheme.lower() == "bearer" else ""
-    services = services_of(request)
-    return Credentials(services, given or None, subject, services.settings.open and is_local_request(request))
 
 
 async def identify(request: Request, scope: Scope) -> Tenant:
@@ -72,12 +30,42 @@ async def identify(request: Request, scope: Scope) -> Tenant:
 
     Afterwards `actor_of` says who it is, for the audit log.
     """
-    credentials = credentials_of(request)
-    services = credentials.services
-    look_up = partial(services.call, credentials.identify, scope)
-    tenant = await services.edge.login(request.scope, credentials.secret, look_up)
-    request.state.actor = replace(credentials.actor, user=_user_of(request))
+    services, secret = services_of(request), _secret_of(request)
+    find, actor = _to_lookup(request, services, secret)
+
+    def look_up() -> Tenant:
+        tenant = find()
+        if not tenant.may(scope):
+            raise ScopeMissing(f"this tenant does not have the {scope} scope")
+        return tenant
+
+    tenant = await services.edge.login(request.scope, secret, partial(services.call, look_up))
+    request.state.actor = replace(actor, user=_user_of(request))
     return tenant
+
+
+def _secret_of(request: Request) -> str | None:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return (secret.strip() if scheme.lower() == "bearer" else "") or None
+
+
+def _to_lookup(
+    request: Request, services: Services, secret: str | None
+) -> tuple[Callable[[], Tenant], Actor]:
+    """How to find the tenant of the credentials in a request, and whom they name once they are verified."""
+    tenants, subject = services.tenants, getattr(request.state, CERTIFICATE_SUBJECT, None)
+    if secret is not None and secret.isascii():
+        return partial(tenants.authenticate, secret), Actor(ActorKind.KEY, key_id_of(secret))
+    if subject:
+        return partial(tenants.authenticate_certificate, subject), Actor(ActorKind.CERTIFICATE, subject)
+    is_open = services.settings.open and secret is None and is_local_request(request)
+
+    def find_local() -> Tenant:
+        if not is_open:
+            raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
+        return tenants.find(LOCAL_TENANT)
+
+    return find_local, Actor(ActorKind.OPEN)
 
 
 def actor_of(request: Request) -> Actor:
