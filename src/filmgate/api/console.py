@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
+from filmgate.api.ranges import has_current
 from filmgate.telemetry.metrics_reference import describe_metrics
 
 router = APIRouter(include_in_schema=False)
@@ -85,7 +86,7 @@ def serve_file(request: Request, name: str) -> Response:
     if file is None:
         raise HTTPException(404)
     headers = HEADERS | {"ETag": file.etag}
-    if request.headers.get("if-none-match") == file.etag:
+    if has_current(request.headers.get("if-none-match"), file.etag):
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import problem_response
-from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
+from filmgate.api.ranges import ByteRange, Unsatisfiable, has_current, parse_range
 from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import BlockingChunks, HeldStream
@@ -124,7 +124,7 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
         "Cache-Control": "private, no-transform",
         "X-Content-Type-Options": "nosniff",
     }
-    if request.headers.get("if-none-match") == asset.etag:
+    if has_current(request.headers.get("if-none-match"), asset.etag):
         return Response(status_code=304, headers=headers)
     try:
         wanted = _wanted(request, asset)

@@ -1,4 +1,4 @@
-"""Byte ranges (RFC 9110): a single range is served, several ranges get the whole file."""
+"""Conditions and byte ranges (RFC 9110): a single range is served, several ranges get the whole file."""
 
 import re
 from dataclasses import dataclass
@@ -25,6 +25,12 @@ class ByteRange:
 
 class Unsatisfiable(ValueError):  # noqa: N818
     """No byte of the object is in the range."""
+
+
+def has_current(if_none_match: str | None, etag: str) -> bool:
+    """Whether `If-None-Match` lists the ETag. A proxy may have made it a weak one."""
+    listed = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+    return etag in listed or listed == ["*"]
 
 
 def parse_range(header: str | None, size: int) -> ByteRange | None:

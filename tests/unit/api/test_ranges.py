@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
+from filmgate.api.ranges import ByteRange, Unsatisfiable, has_current, parse_range
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,20 @@ def test_a_range_is_always_within_the_object(first, last, size):
         return
     if span is not None:
         assert 0 <= span.start < span.stop <= size
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ('"a"', True),
+        ('W/"a"', True),
+        ('"b", "a"', True),
+        ('W/"b",W/"a"', True),
+        ("*", True),
+        ('"b"', False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_client_has_the_bytes_if_it_lists_their_etag(header, expected):
+    assert has_current(header, '"a"') is expected
