@@ -255,7 +255,7 @@ class Soak:
             own = [job for job in done if job.tenant_id == tenant_id]
             rendered = sum(job.measured.gpu_seconds for job in own)
             counted = sum(each.gpu_seconds for each in ended if each.tenant_id == tenant_id)
-            used = self.site.reader.usage(tenant_id).gpu_seconds_today
+            used = self.site.reader.gpu_seconds_today(tenant_id)
             jobs = sum(each.jobs for each in ended if each.tenant_id == tenant_id)
             is_right = counted == pytest.approx(rendered) and (used == pytest.approx(rendered) or is_new_day)
             wrong += [tenant_id] * (not is_right or jobs != len(own))

@@ -20,7 +20,7 @@ def test_a_cancelled_job_pays_for_the_work_that_was_done(queue, reader):
     queue.heartbeat(lease, Progress(Stage.DECODE, 2, 6, 0.8))
     queue.cancel(job.tenant_id, job.id)
     queue.fail_attempt(lease, AttemptFailure(Failure(Reason.CANCELLED, ""), is_retryable=False))
-    assert reader.usage(job.tenant_id).gpu_seconds_today == pytest.approx(8.0)
+    assert reader.gpu_seconds_today(job.tenant_id) == pytest.approx(8.0)
     ended = reader.statistics().ended
     assert [(count.reason, count.gpu_seconds) for count in ended] == [(Reason.CANCELLED, pytest.approx(8.0))]
 
@@ -30,7 +30,7 @@ def test_a_job_that_is_cancelled_after_its_last_step_pays_what_was_measured(queu
     lease = queue.lease(make_offer())
     queue.cancel(job.tenant_id, job.id)
     assert queue.complete(lease, RESULT).failure.reason is Reason.CANCELLED
-    assert reader.usage(job.tenant_id).gpu_seconds_today == RESULT.measured.gpu_seconds
+    assert reader.gpu_seconds_today(job.tenant_id) == RESULT.measured.gpu_seconds
 
 
 def test_a_job_that_never_started_or_failed_costs_nothing(queue, reader):
@@ -41,7 +41,7 @@ def test_a_job_that_never_started_or_failed_costs_nothing(queue, reader):
     queue.heartbeat(lease, Progress(Stage.DECODE, 2, 6, 0.8))
     failure = Failure(Reason.MODEL_UNUSABLE, "the model is broken")
     queue.fail_attempt(lease, AttemptFailure(failure, is_retryable=False))
-    assert reader.usage(job.tenant_id).gpu_seconds_today == 0.0
+    assert reader.gpu_seconds_today(job.tenant_id) == 0.0
 
 
 def test_a_job_of_yesterday_returns_nothing_to_the_quota_of_today(queue, reader, clocks):
@@ -49,7 +49,7 @@ def test_a_job_of_yesterday_returns_nothing_to_the_quota_of_today(queue, reader,
     clocks.pass_time(86400)
     queue.enqueue(make_ticket(gpu_seconds=40))
     queue.cancel(yesterday.tenant_id, yesterday.id)
-    assert reader.usage(yesterday.tenant_id).gpu_seconds_today == 40.0
+    assert reader.gpu_seconds_today(yesterday.tenant_id) == 40.0
 
 
 def test_a_rejected_request_changes_nothing(queue, bench):

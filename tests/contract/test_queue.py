@@ -324,11 +324,11 @@ def test_quotas_refuse_the_next_job_with_a_retry_time(queue, clocks):
 
 def test_usage_counts_measured_seconds_and_nothing_for_a_failure(queue, reader):
     queue.enqueue(make_ticket(gpu_seconds=60))
-    assert reader.usage(ACME).gpu_seconds_today == 60
+    assert reader.gpu_seconds_today(ACME) == 60
     queue.complete(queue.lease(make_offer()), RESULT)
-    assert reader.usage(ACME).gpu_seconds_today == RESULT.measured.gpu_seconds
+    assert reader.gpu_seconds_today(ACME) == RESULT.measured.gpu_seconds
     queue.cancel(ACME, queue.enqueue(make_ticket(gpu_seconds=60)).id)
-    assert reader.usage(ACME).gpu_seconds_today == RESULT.measured.gpu_seconds
+    assert reader.gpu_seconds_today(ACME) == RESULT.measured.gpu_seconds
 
 
 def test_max_running_also_limits_retries(queue, clocks):

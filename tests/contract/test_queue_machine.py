@@ -241,9 +241,7 @@ class QueueMachine(RuleBasedStateMachine):
         for tenant_id, share in SHARES.items():
             assert share.max_running is None or self._count(tenant_id, RUNNING) <= share.max_running
             used = sum(job.used for job in self.expected.values() if job.tenant_id == tenant_id)
-            assert self.reader.usage(tenant_id).gpu_seconds_today == pytest.approx(
-                used + self.spent[tenant_id]
-            )
+            assert self.reader.gpu_seconds_today(tenant_id) == pytest.approx(used + self.spent[tenant_id])
 
 
 @pytest.mark.parametrize(("engine", "examples"), [("sqlite", 8), ("postgresql", 3)])

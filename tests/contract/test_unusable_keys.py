@@ -65,7 +65,7 @@ def test_a_deleted_key_fails_its_jobs_after_the_configured_time(bench, key_file)
     assert worker.lease(make_offer("worker-2")).job.id == other.id  # its lease has expired
     found = reader.find(ACME, lost.id)
     assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")
-    assert reader.usage(ACME).gpu_seconds_today == 0.0
+    assert reader.gpu_seconds_today(ACME) == 0.0
 
 
 def test_a_job_is_cancelled_and_completed_without_its_key(bench, key_file):

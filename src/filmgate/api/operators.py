@@ -210,7 +210,7 @@ def _usage(services: Services, tenant: Tenant) -> TenantUsage:
         **asdict(tenant.share),
         tenant=tenant.id,
         scopes=sorted(tenant.scopes),
-        gpu_seconds_today=round(services.reader.usage(tenant.id).gpu_seconds_today, 3),
+        gpu_seconds_today=round(services.reader.gpu_seconds_today(tenant.id), 3),
         is_enabled=tenant.is_enabled,
     )
 

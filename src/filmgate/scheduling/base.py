@@ -32,7 +32,6 @@ from filmgate.scheduling.records import (
     Measurement,
     Page,
     Statistics,
-    Usage,
 )
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.settings import WorkerSettings
@@ -258,8 +257,8 @@ class JobReader(Protocol):
         """The most recently completed jobs of a model, newest first, without prompts."""
         ...
 
-    def usage(self, tenant_id: TenantId) -> Usage:
-        """What a tenant used today."""
+    def gpu_seconds_today(self, tenant_id: TenantId) -> float:
+        """GPU-seconds that a tenant has used or reserved since midnight UTC."""
         ...
 
     def expired(self, *, limit: int = 100) -> Sequence[Job]:

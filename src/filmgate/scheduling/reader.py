@@ -23,7 +23,6 @@ from filmgate.scheduling.records import (
     Page,
     RoutedJobs,
     Statistics,
-    Usage,
 )
 from filmgate.scheduling.rows import (
     UNSEALED,
@@ -169,12 +168,12 @@ class SqlJobReader:
             for row in rows
         ]
 
-    def usage(self, tenant_id: TenantId) -> Usage:
+    def gpu_seconds_today(self, tenant_id: TenantId) -> float:
         statement = sa.select(accounts).where(accounts.c.tenant_id == tenant_id)
         with self._database.read() as connection:
             account = connection.execute(statement).mappings().one_or_none()
             now = self._database.now(connection)
-        return Usage(tenant_id, used_today(account, now) if account is not None else 0.0)
+        return used_today(account, now) if account is not None else 0.0
 
     def statistics(self, *, max_tenants: int = 0) -> Statistics:
         with self._database.read() as connection:

@@ -69,14 +69,6 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """GPU-seconds a tenant has used or reserved since midnight UTC."""
-
-    tenant_id: TenantId
-    gpu_seconds_today: float
-
-
-@dataclass(frozen=True, slots=True)
 class JobCount:
     """Queued or running jobs of one tenant, route and model, and their predicted GPU-seconds."""
 
