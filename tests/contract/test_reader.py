@@ -10,12 +10,13 @@ from filmgate.jobs import (
     Progress,
     Reason,
     Route,
+    Routing,
     Stage,
     TenantId,
     WorkerId,
     new_job_id,
 )
-from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.base import AttemptFailure, Move
 from filmgate.scheduling.records import DURATION_BOUNDS
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.tickets import RESULT, make_offer, make_ticket
@@ -109,11 +110,22 @@ def test_finished_jobs_are_measurements_and_then_expire(bench, queue, reader, cl
     queue.complete(queue.lease(make_offer()), RESULT)
     queue.enqueue(make_ticket())
     [measurement] = reader.measurements("flipbook")
-    assert (measurement.measured, measurement.device, measurement.spec.frames) == (RESULT.measured, "cpu", 32)
+    assert (measurement.measured, measurement.spec.frames) == (RESULT.measured, 32)
     assert measurement.spec.prompt == ""
     assert reader.expired() == []
     clocks.pass_time(bench.settings.retention_seconds + 1)
     assert [old.id for old in reader.expired()] == [job.id]
+
+
+def test_jobs_of_a_provider_do_not_displace_the_measurements_of_local_gpus(queue, reader, monkeypatch):
+    """Otherwise a spill would make estimates fall back to the model's card."""
+    monkeypatch.setattr("filmgate.scheduling.reader._MAX_MEASUREMENTS", 1)
+    queue.enqueue(make_ticket(seed=1))
+    queue.complete(queue.lease(make_offer()), RESULT)
+    spilled = queue.enqueue(make_ticket(seed=2))
+    queue.reroute([Move(ACME, spilled.id, Route.MANAGED, Routing())])
+    queue.complete(queue.lease(make_offer(route=Route.MANAGED)), RESULT)
+    assert [measurement.spec.seed for measurement in reader.measurements("flipbook")] == [1]
 
 
 def test_the_backlog_counts_queued_and_running_jobs(queue, reader, clocks):

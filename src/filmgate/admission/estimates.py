@@ -38,18 +38,18 @@ def predict(spec: VideoSpec, rates: Rates, steps: float) -> StageSeconds:
 
 
 def learn(card: ModelCard, measurements: Sequence[Measurement]) -> Rates:
-    """A weighted mean of the card's rates and the median of the rates measured on local GPUs."""
-    local = [m for m in measurements if m.route is Route.GPU]
-    if not local:
+    """A weighted mean of the card's rates and the median of the measured rates."""
+    if not measurements:
         return card.rates
-    units = [work_units(m.spec) for m in local]
-    steps = [_full_steps(m.spec, card) for m in local]
-    per_unit = [m.measured.denoise / (u * s) for m, u, s in zip(local, units, steps, strict=True)]
+    took = [each.measured for each in measurements]
+    units = [work_units(each.spec) for each in measurements]
+    steps = [_full_steps(each.spec, card) for each in measurements]
+    per_unit = [t.denoise / (u * s) for t, u, s in zip(took, units, steps, strict=True)]
     return Rates(
-        text=_blend(card.rates.text, [m.measured.text for m in local]),
+        text=_blend(card.rates.text, [t.text for t in took]),
         denoise=_blend(card.rates.denoise, per_unit),
-        decode=_blend(card.rates.decode, [m.measured.decode / u for m, u in zip(local, units, strict=True)]),
-        upload=_blend(card.rates.upload, [m.measured.upload for m in local]),
+        decode=_blend(card.rates.decode, [t.decode / u for t, u in zip(took, units, strict=True)]),
+        upload=_blend(card.rates.upload, [t.upload for t in took]),
     )
 
 

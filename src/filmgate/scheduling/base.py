@@ -253,8 +253,8 @@ class JobReader(Protocol):
         """Counts of queued and running jobs. The cost grows with tenants and models, not with jobs."""
         ...
 
-    def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
-        """The most recently completed jobs of a model, newest first, without prompts."""
+    def measurements(self, model: str) -> Sequence[Measurement]:
+        """The last hundred jobs of a model that local GPUs completed, newest first, without prompts."""
         ...
 
     def gpu_seconds_today(self, tenant_id: TenantId) -> float:

@@ -39,6 +39,7 @@ from filmgate.slo.counts import read_totals
 from filmgate.store.keys.data_keys import DataKeys, Sealer
 
 _IDS_PER_QUERY = 500
+_MAX_MEASUREMENTS = 100
 _OLDEST = sa.select(sa.func.min(jobs.c.created_at)).where(sa.text("jobs.state = 'queued'"))
 _OPEN_COUNTS = sa.select(job_counts).where(
     job_counts.c.jobs > 0, job_counts.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
@@ -148,25 +149,16 @@ class SqlJobReader:
             workers=tuple(workers),
         )
 
-    def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
+    def measurements(self, model: str) -> Sequence[Measurement]:
         statement = (
-            sa.select(*UNSEALED)
-            .where(sa.text("jobs.state = 'completed'"), jobs.c.model == model)
+            sa.select(jobs.c.spec, jobs.c.measured)
+            .where(sa.text("jobs.state = 'completed'"), jobs.c.model == model, jobs.c.route == Route.GPU)
             .order_by(jobs.c.finished_at.desc())
-            .limit(limit)
+            .limit(_MAX_MEASUREMENTS)
         )
         with self._database.read() as connection:
             rows = connection.execute(statement).mappings().all()
-        return [
-            Measurement(
-                spec=to_spec(row["spec"]),
-                route=Route(row["route"]),
-                device=row["device"],
-                measured=to_measured(row) or StageSeconds(),
-                finished_at=row["finished_at"],
-            )
-            for row in rows
-        ]
+        return [Measurement(to_spec(row["spec"]), to_measured(row) or StageSeconds()) for row in rows]
 
     def gpu_seconds_today(self, tenant_id: TenantId) -> float:
         statement = sa.select(accounts).where(accounts.c.tenant_id == tenant_id)

@@ -59,13 +59,10 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The spec of a completed job and the seconds each stage took."""
+    """The spec of a job that local GPUs have completed, and the seconds each stage took."""
 
     spec: VideoSpec
-    route: Route
-    device: str | None
     measured: StageSeconds
-    finished_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.admission.estimates import REFRESH_SECONDS, Estimator, learn, predict, work_units
-from filmgate.jobs import Route, StageSeconds
+from filmgate.jobs import StageSeconds
 from filmgate.models.cards import open_registry
 from filmgate.models.quality import full_steps
 from filmgate.scheduling.records import Measurement
@@ -14,9 +14,8 @@ from tests.tickets import SPEC
 CARD = open_registry("flipbook").default
 
 
-def measured(denoise, *, spec=SPEC, route=Route.GPU):
-    seconds = StageSeconds(text=0.2, denoise=denoise, decode=1.0, upload=0.1)
-    return Measurement(spec, route, "cpu", seconds, 0.0)
+def measured(denoise, *, spec=SPEC):
+    return Measurement(spec, StageSeconds(text=0.2, denoise=denoise, decode=1.0, upload=0.1))
 
 
 class MeasurementReader:
@@ -44,10 +43,6 @@ def test_one_unusual_job_hardly_changes_the_estimate():
     steady = learn(CARD, [measured(20.0)] * 50)
     odd = learn(CARD, [measured(20.0)] * 50 + [measured(2000.0)])
     assert odd.denoise == pytest.approx(steady.denoise, rel=0.02)
-
-
-def test_measurements_of_another_route_are_ignored():
-    assert learn(CARD, [measured(20.0, route=Route.MANAGED)]) == CARD.rates
 
 
 def test_work_is_proportional_to_frames_and_steps():
