@@ -17,10 +17,9 @@ from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.admission.screening import open_screener
 from filmgate.api.app import build_app
 from filmgate.api.edge import Edge
-from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.health import api_readiness
 from filmgate.api.http_server import check_exposure, export_expiry, listen, open_server
-from filmgate.api.services import Services
+from filmgate.api.services import EnabledTenants, Services
 from filmgate.api.stream_links import StreamLinks
 from filmgate.audit.checkpoints import Checkpoints
 from filmgate.audit.installation import open_checkpoints, open_installation_signer

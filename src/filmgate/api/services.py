@@ -15,10 +15,10 @@ from fastapi import Request
 
 from filmgate.admission.accept import Admission
 from filmgate.api.edge import Edge
-from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.api.streams import BlockingChunks
 from filmgate.audit.log import AuditLog
+from filmgate.errors import InvalidKey, TenantNotFound
 from filmgate.jobs import TenantId
 from filmgate.maintenance.offboarding import Offboarding
 from filmgate.models.adapters import AdapterRegistry
@@ -27,6 +27,7 @@ from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.history import History
+from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ApiSettings
 from filmgate.slo.report import SloReport
@@ -46,6 +47,8 @@ _PER_TENANT = 4
 # Fetching a URL and decoding an image take seconds: they have their own threads.
 SLOW_THREADS = 8
 _SLOW_PER_TENANT = 2
+# How long it takes at most until the streams of a disabled tenant end.
+_ENABLED_SECONDS = 1.0
 
 
 class FairSlots:
@@ -116,6 +119,36 @@ class FairSlots:
             turns.remove(turn)
         if not turns:
             self._waiting.pop(tenant_id, None)
+
+
+class EnabledTenants:
+    """Which tenants are enabled, for streams that outlive the check of their key, and for links.
+
+    `has` and `require` read once per second, however many streams are open.
+    """
+
+    def __init__(self, registry: TenantRegistry) -> None:
+        self._registry = registry
+        self._enabled = TtlCache(self._read, _ENABLED_SECONDS)
+
+    def has(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant was enabled at most a second ago. A tenant created since then is found too."""
+        return tenant_id in self._enabled.get() or self.is_enabled(tenant_id)
+
+    def require(self, tenant_id: TenantId) -> None:
+        """Raises InvalidKey for a tenant that was disabled or deleted."""
+        if not self.has(tenant_id):
+            raise InvalidKey("this tenant is disabled")
+
+    def is_enabled(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant exists and is enabled now: the links of a disabled tenant stop immediately."""
+        try:
+            return self._registry.find(tenant_id).is_enabled
+        except TenantNotFound:
+            return False
+
+    def _read(self) -> frozenset[TenantId]:
+        return frozenset(tenant.id for tenant in self._registry.tenants() if tenant.is_enabled)
 
 
 def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
