@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from filmgate.jobs import Clip, ManagedPolicy, Progress, Route, Share, Stage, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult
-from filmgate.scheduling.forecast import LiveForecast, to_arrival
+from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.routes import ProviderHealth, Quote
 from filmgate.scheduling.spill import Spiller
@@ -212,7 +212,7 @@ def test_jobs_start_and_end_as_forecast(bench, shares, dedicated, jobs, workers,
         assert real.positions(starts) == {job_id: slot.position for job_id, slot in served.items()}
         ends = {job_id: at - began for job_id, at in real.ends.items()}
         assert ends == pytest.approx({job_id: eta for job_id, eta in etas.items() if eta is not None})
-        assert before.arrive(to_arrival(arrived)) == slots[arrived.id]
+        assert before.slot(arrived) == slots[arrived.id]
         unserved = [slot for slot in slots.values() if slot.starts_in == inf]
         assert len(unserved) == sum(
             not any(site.serves(worker, tenant % len(shares), model) for worker in range(len(workers)))
@@ -305,7 +305,7 @@ def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(benc
     live = LiveForecast(bench.reader, clock=lambda: 0.0)
     before = live.get()
     job = bench.queue.enqueue(make_ticket("initech", gpu_seconds=5))
-    assert before.arrive(to_arrival(job)).starts_in <= live.refresh().slots[job.id].starts_in
+    assert before.slot(job).starts_in <= live.refresh().slots[job.id].starts_in
     assert live.get().slot(job) == live.get().slots[job.id]
 
 

@@ -28,17 +28,6 @@ FRESH_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A job that is not in the queue yet."""
-
-    tenant_id: TenantId
-    route: Route
-    model: str
-    busy_seconds: float
-    deadline_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class Outlook:
     """What awaits a new job on local GPUs: its slot, the live workers that serve it, and the seconds of all
     queued jobs that wait for the same GPUs.
@@ -66,26 +55,27 @@ class Forecast:
 
     def outlook(self, ticket: Ticket) -> Outlook:
         """What would await this request if it were enqueued now, on local GPUs."""
-        tenant_id, model, seconds = ticket.tenant_id, ticket.spec.model, ticket.predicted.gpu_seconds
-        slot = self.arrive(
-            Arrival(tenant_id, Route.GPU, model, seconds, self.snapshot.now + ticket.slo_seconds)
-        )
+        tenant_id, model = ticket.tenant_id, ticket.spec.model
+        deadline_at = self.snapshot.now + ticket.slo_seconds
+        slot = self.arrive(tenant_id, Route.GPU, model, ticket.predicted.gpu_seconds, deadline_at)
         workers = self.count_workers(Route.GPU, model, tenant_id)
         return Outlook(slot, workers, self.backlog_seconds(tenant_id))
 
-    def arrive(self, job: Arrival) -> Slot:
+    def arrive(
+        self, tenant_id: TenantId, route: Route, model: str, busy_seconds: float, deadline_at: float
+    ) -> Slot:
         """The slot of a job that would be enqueued now: the same as in a forecast that includes the job."""
-        lane = self._lanes.of(job.route, job.model, job.tenant_id)
+        lane = self._lanes.of(route, model, tenant_id)
         if (simulation := next((each for each in self._simulations if lane in each.served), None)) is None:
             starts_in = 0.0 if self.expects_workers else inf
-            return Slot(1, starts_in, starts_in + job.busy_seconds)
-        key = lane, job.tenant_id
+            return Slot(1, starts_in, starts_in + busy_seconds)
+        key = lane, tenant_id
         if key not in self._openings:
-            self._openings[key] = Openings(simulation, lane, job.tenant_id)
-        opening = self._openings[key].first(job.deadline_at)
+            self._openings[key] = Openings(simulation, lane, tenant_id)
+        opening = self._openings[key].first(deadline_at)
         if opening.worker.is_assumed:
             return Slot(opening.position, inf, inf)
-        return Slot(opening.position, opening.at, opening.at + opening.worker.seconds(job.busy_seconds))
+        return Slot(opening.position, opening.at, opening.at + opening.worker.seconds(busy_seconds))
 
     def slot(self, job: Job) -> Slot | None:
         """The slot of an open job: a queued one, or a running one whose lease has ended.
@@ -99,7 +89,8 @@ class Forecast:
         if (slot := self.slots.get(job.id)) is not None:
             return slot
         # Enqueued after the snapshot, or beyond the jobs it lists: as if the job joined the queue now.
-        return self.arrive(to_arrival(job))
+        busy, _ = job_seconds(job.route, job.predicted, job.routing.expected_seconds)
+        return self.arrive(job.tenant_id, job.route, job.spec.model, busy, job.deadline_at)
 
     def predict(self, job: Job, now: float) -> tuple[Slot | None, float | None]:
         """The slot of an open job, and the seconds until its clip is ready.
@@ -220,8 +211,3 @@ class LiveForecast(TtlCache[Forecast]):
     def expects_workers(self) -> bool:
         """Workers may be starting together with this process: it has not run long enough to know."""
         return self._clock() - self._started_at < TIMEOUT_SECONDS
-
-
-def to_arrival(job: Job) -> Arrival:
-    busy, _ = job_seconds(job.route, job.predicted, job.routing.expected_seconds)
-    return Arrival(job.tenant_id, job.route, job.spec.model, busy, job.deadline_at)

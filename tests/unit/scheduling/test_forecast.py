@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filmgate.jobs import JobId, Route, TenantId, WorkerId
-from filmgate.scheduling.forecast import Arrival, forecast
+from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.snapshot import Account, QueuedJob, RunningJob, Snapshot, Tail
 from filmgate.scheduling.workers import WorkerStatus
 
@@ -108,9 +108,9 @@ def test_without_a_worker_positions_are_known_and_times_are_not():
 
 
 def test_an_arrival_at_an_empty_queue_starts_at_once_while_workers_are_expected():
-    arrival = Arrival(A, Route.GPU, "wan", 10.0, 1000.0)
-    assert isinf(forecast(Snapshot(0.0)).arrive(arrival).starts_in)
-    assert forecast(Snapshot(0.0), expects_workers=True).arrive(arrival).starts_in == 0.0
+    arrival = (A, Route.GPU, "wan", 10.0, 1000.0)
+    assert isinf(forecast(Snapshot(0.0)).arrive(*arrival).starts_in)
+    assert forecast(Snapshot(0.0), expects_workers=True).arrive(*arrival).starts_in == 0.0
 
 
 def test_an_expected_worker_orders_jobs_and_is_not_counted():
@@ -123,7 +123,7 @@ def test_an_expected_worker_orders_jobs_and_is_not_counted():
 def test_jobs_beyond_the_listed_ones_delay_what_comes_after():
     tail = Tail(A, Route.GPU, "wan", jobs=4, gpu_seconds=40.0)
     future = forecast(Snapshot(0.0, (queued(1, A),), (tail,), workers=(worker(),), accounts={A: Account()}))
-    assert future.arrive(Arrival(A, Route.GPU, "wan", 10.0, 1000.0)).starts_in == 50.0
+    assert future.arrive(A, Route.GPU, "wan", 10.0, 1000.0).starts_in == 50.0
     assert (future.backlog_seconds(A), future.count_jobs(Route.GPU)) == (50.0, 5)
     assert future.count_jobs(Route.MANAGED) == 0
 
@@ -145,7 +145,7 @@ def test_a_newcomer_does_not_wait_for_a_crowd():
     crowd = tuple(queued(number, A) for number in range(50))
     accounts = {A: Account(virtual_time=30.0)}
     future = forecast(Snapshot(0.0, crowd, accounts=accounts, workers=(worker(),)))
-    slot = future.arrive(Arrival(B, Route.GPU, "wan", 10.0, 500.0))
+    slot = future.arrive(B, Route.GPU, "wan", 10.0, 500.0)
     assert slot.starts_in <= 10.0
     assert slot.position <= 2
 
@@ -200,7 +200,7 @@ def test_an_arrival_has_the_slot_that_a_forecast_with_it_would_give_it(
     joined = replace(accounts[tenant], virtual_time=snapshot.joined_virtual_time(tenant))
     new = queued(99, tenant, 7.0, deadline=float(deadline))
     after = forecast(replace(snapshot, queued=(*jobs, new), accounts={**accounts, tenant: joined}))
-    slot = forecast(snapshot).arrive(Arrival(tenant, Route.GPU, "wan", 7.0, float(deadline)))
+    slot = forecast(snapshot).arrive(tenant, Route.GPU, "wan", 7.0, float(deadline))
     assert slot == after.slots[new.job_id]
 
 
