@@ -11,7 +11,6 @@ from filmgate.scheduling.routes import (
     ON_GPU,
     Case,
     Choice,
-    GpuEstimate,
     ManagedRoute,
     Quote,
     choose,
@@ -39,7 +38,8 @@ class Router:
         case = Case(
             now=now,
             deadline_at=now + ticket.slo_seconds,
-            gpu=GpuEstimate(slot.starts_in, ticket.predicted.work_seconds),
+            gpu_wait_seconds=slot.starts_in,
+            gpu_work_seconds=ticket.predicted.work_seconds,
             policy=policy,
         )
         if reason_to_leave(case, self.settings) is None:

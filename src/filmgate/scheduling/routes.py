@@ -59,27 +59,25 @@ class ManagedRoute(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuEstimate:
-    """Seconds until a GPU is free for the job (infinite when no worker serves it), and seconds of work."""
-
-    wait_seconds: float
-    work_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        return self.wait_seconds + self.work_seconds
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
-    """Everything a choice depends on. `may_probe`: this job may test an unhealthy provider."""
+    """Everything a choice depends on.
+
+    `gpu_wait_seconds` is the time until a GPU is free for the job, infinite when no worker serves it.
+    `may_probe`: this job may test an unhealthy provider.
+    """
 
     now: float
     deadline_at: float
-    gpu: GpuEstimate
+    gpu_wait_seconds: float
+    gpu_work_seconds: float
     policy: ManagedPolicy
     waited_seconds: float = 0.0
     may_probe: bool = False
+
+    @property
+    def gpu_seconds(self) -> float:
+        """From now to the finished clip on local GPUs."""
+        return self.gpu_wait_seconds + self.gpu_work_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ ON_GPU = Choice(Route.GPU, Routing())
 
 def reason_to_leave(case: Case, settings: RoutingSettings) -> RouteReason | None:
     """Why the job should go to a provider; None in the usual case, for which no quote is needed."""
-    if case.now + case.gpu.seconds * settings.safety_factor > case.deadline_at:
+    if case.now + case.gpu_seconds * settings.safety_factor > case.deadline_at:
         return RouteReason.DEADLINE
     return RouteReason.AGE if case.waited_seconds >= settings.spill_after_seconds else None
 
@@ -118,7 +116,7 @@ def _find_obstacle(case: Case, quote: Quote, settings: RoutingSettings) -> Obsta
     if not quote.health.is_healthy and not (quote.health.can_probe and case.may_probe):
         return RouteReason.PROVIDER_UNHEALTHY, f"the breaker of {quote.provider} is {quote.health.state}"
     takes = f"{quote.provider} takes {quote.seconds:.0f} s"
-    if quote.seconds >= case.gpu.seconds:
+    if quote.seconds >= case.gpu_seconds:
         return RouteReason.PROVIDER_SLOWER, takes
     return None if _is_worth_it(case, quote, settings) else (RouteReason.TOO_LATE, takes)
 
@@ -128,7 +126,7 @@ def _is_worth_it(case: Case, quote: Quote, settings: RoutingSettings) -> bool:
     if _is_in_time(case, quote, settings):
         return True
     is_old = case.waited_seconds >= settings.spill_after_seconds
-    return quote.rounds_before == 0 and (is_old or isinf(case.gpu.seconds))
+    return quote.rounds_before == 0 and (is_old or isinf(case.gpu_seconds))
 
 
 def _is_in_time(case: Case, quote: Quote, settings: RoutingSettings) -> bool:
@@ -157,8 +155,8 @@ def _leave(case: Case, quote: Quote, reason: RouteReason, settings: RoutingSetti
 
 
 def _describe_gpu(case: Case) -> str:
-    gpu, left = case.gpu, case.deadline_at - case.now
-    if isinf(gpu.wait_seconds):
+    left = case.deadline_at - case.now
+    if isinf(case.gpu_wait_seconds):
         return f"no GPU worker is alive, {left:.0f} s until the deadline"
-    wait = f"{gpu.wait_seconds:.0f} s of it waiting"
-    return f"your GPUs take {gpu.seconds:.0f} s ({wait}), {left:.0f} s until the deadline"
+    wait = f"{case.gpu_wait_seconds:.0f} s of it waiting"
+    return f"your GPUs take {case.gpu_seconds:.0f} s ({wait}), {left:.0f} s until the deadline"

@@ -14,7 +14,7 @@ from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader, Move
 from filmgate.scheduling.forecast import Forecast, LiveForecast, forecast
 from filmgate.scheduling.router import NO_MANAGED_WORKER, Router, has_managed_worker
-from filmgate.scheduling.routes import ON_GPU, Case, Choice, GpuEstimate, choose, reason_to_leave
+from filmgate.scheduling.routes import ON_GPU, Case, Choice, choose, reason_to_leave
 from filmgate.scheduling.snapshot import QueuedJob, Snapshot
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.registry import TenantRegistry
@@ -108,7 +108,8 @@ class Spiller:
         return Case(
             now=snapshot.now,
             deadline_at=job.deadline_at,
-            gpu=GpuEstimate(starts_in, job.busy_seconds + job.upload_seconds),
+            gpu_wait_seconds=starts_in,
+            gpu_work_seconds=job.busy_seconds + job.upload_seconds,
             policy=policy,
             waited_seconds=snapshot.now - job.created_at,
         )

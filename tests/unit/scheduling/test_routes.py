@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing
-from filmgate.scheduling.routes import ON_GPU, Case, GpuEstimate, ProviderHealth, Quote, choose
+from filmgate.scheduling.routes import ON_GPU, Case, ProviderHealth, Quote, choose
 from filmgate.settings import RoutingSettings
 
 SETTINGS = RoutingSettings()
@@ -16,7 +16,7 @@ QUOTE = Quote("elsewhere", seconds=40.0, usd=1.0, model="ray")
 
 
 def case(wait=0.0, work=10.0, left=90.0, **fields):
-    return Case(1000.0, 1000.0 + left, GpuEstimate(wait, work), **{"policy": ALLOWED, **fields})
+    return Case(1000.0, 1000.0 + left, wait, work, **{"policy": ALLOWED, **fields})
 
 
 def decide(quote=QUOTE, **fields):
@@ -112,7 +112,7 @@ def test_a_job_leaves_only_with_permission_and_for_a_faster_quote_without_obstac
     if choose(case, quote, SETTINGS).route is Route.MANAGED:
         assert case.policy.is_allowed
         assert quote.obstacle is None
-        assert quote.seconds < case.gpu.seconds
+        assert quote.seconds < case.gpu_seconds
 
 
 @given(cases, quotes)
@@ -128,7 +128,7 @@ def test_every_choice_but_the_default_has_a_reason_and_numbers(case, quote):
 
 @given(cases, quotes, waits)
 def test_a_longer_wait_never_keeps_a_job_that_would_leave(case, quote, longer):
-    assume(longer >= case.gpu.wait_seconds)
-    worse = replace(case, gpu=GpuEstimate(longer, case.gpu.work_seconds))
+    assume(longer >= case.gpu_wait_seconds)
+    worse = replace(case, gpu_wait_seconds=longer)
     if choose(case, quote, SETTINGS).route is Route.MANAGED:
         assert choose(worse, quote, SETTINGS).route is Route.MANAGED
