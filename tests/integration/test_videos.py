@@ -260,6 +260,7 @@ def test_a_remix_has_the_size_and_length_of_its_source(service, client):
 def test_a_remix_of_an_unfinished_video_is_a_409(client, video):
     response = client.post(f"/v1/videos/{video['id']}/remix", json={"prompt": "x"})
     assert (response.status_code, response.headers["x-should-retry"]) == (409, "false")
+    assert response.json()["error"]["param"] == "video_id", "the id is in the path"
 
 
 @pytest.mark.parametrize("verb", ["edits", "extensions"])

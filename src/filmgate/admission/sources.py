@@ -48,7 +48,8 @@ class Sources:
         if request.source_id is None:
             image = self._find_image(tenant_id, request.image_from) if request.image_from else None
             return Origin(Source(kind, part=UPLOAD_PART, media_type=MEDIA_TYPE), image=image)
-        job = self._find_clip(tenant_id, request.source_id)
+        option = "video_id" if kind is SourceKind.REMIX else "video"
+        job = self._find_clip(tenant_id, request.source_id, option)
         # A remix renders a new prompt from the same noise and the same image: it does not need the clip.
         if kind is SourceKind.REMIX and job.spec.has_image:
             return Origin(Source(kind, job.id, UPLOAD_PART, MEDIA_TYPE), job, image=job)
@@ -56,15 +57,15 @@ class Sources:
             return Origin(Source(kind, job.id), job)
         return Origin(Source(kind, job.id, job.clip.part, job.clip.media_type), job)
 
-    def _find_clip(self, tenant_id: TenantId, job_id: JobId) -> Job:
-        """The completed job that a remix, an edit or an extension starts from."""
+    def _find_clip(self, tenant_id: TenantId, job_id: JobId, option: str) -> Job:
+        """The completed job that a remix, an edit or an extension starts from. `option` has its id."""
         source = self._reader.find(tenant_id, job_id)
         if source.state is JobState.FAILED:
             raise InvalidField(
-                "the source video has failed and has no clip; use another video", option="video"
+                "the source video has failed and has no clip; use another video", option=option
             )
         if source.state is not JobState.COMPLETED:
-            raise JobActive("the source video is not finished; wait for the status completed", option="video")
+            raise JobActive("the source video is not finished; wait for the status completed", option=option)
         return source
 
     def _find_image(self, tenant_id: TenantId, job_id: JobId) -> Job:
