@@ -15,6 +15,7 @@ import pytest
 from filmgate.api.services import SLOW_THREADS, THREADS
 from filmgate.errors import InvalidImage
 from filmgate.telemetry.logs import JsonFormatter
+from filmgate.tenants.base import Scope
 from tests.images import png
 from tests.service import CLIP, running, settings_for
 from tests.waiting import wait_until
@@ -166,6 +167,13 @@ def test_a_tenant_that_sends_too_many_requests_gets_a_429_and_others_do_not(limi
         assert 1 <= int(responses[12].headers["retry-after"]) <= 100
         assert other.get("/v1/models").status_code == 200
     assert 'filmgate_http_refused_total{reason="tenant rate"} 1.0' in _metrics(limited)
+
+
+def test_requests_without_the_scope_count_too(limited):
+    reading = limited.add_tenant("reading", scopes=frozenset({Scope.READ}))
+    with limited.client(reading) as client:
+        answers = [error_of(client.post("/v1/videos", json={"prompt": "x"})) for _ in range(13)]
+    assert answers == [(403, "insufficient_scope")] * 12 + [(429, "rate_limit_exceeded")]
 
 
 def test_failed_logins_are_logged_and_limited_while_known_keys_work(limited):

@@ -32,14 +32,9 @@ async def identify(request: Request, scope: Scope) -> Tenant:
     """
     services, secret = services_of(request), _secret_of(request)
     find, actor = _to_lookup(request, services, secret)
-
-    def look_up() -> Tenant:
-        tenant = find()
-        if not tenant.may(scope):
-            raise ScopeMissing(f"this tenant does not have the {scope} scope")
-        return tenant
-
-    tenant = await services.edge.login(request.scope, secret, partial(services.call, look_up))
+    tenant = await services.edge.login(request.scope, secret, partial(services.call, find))
+    if not tenant.may(scope):
+        raise ScopeMissing(f"this tenant does not have the {scope} scope")
     request.state.actor = replace(actor, user=_user_of(request))
     return tenant
 
