@@ -2,7 +2,8 @@
 
 import pytest
 
-from filmgate.scheduling.workers import WorkerRegistry
+from filmgate.jobs import Route
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.service import HAND, running, settings_for
 
 
@@ -26,6 +27,24 @@ def test_only_a_served_model_is_promised(unserved):
         assert client.post("/v1/videos", json=request).status_code == 200
         WorkerRegistry(unserved.services.queue._database).leave(HAND)
         assert len(client.get("/v1/videos").json()["data"]) == 1
+
+
+def test_a_request_for_a_model_that_nobody_serves_makes_no_forecast(unserved, monkeypatch):
+    made = []
+    monkeypatch.setattr(unserved.services.forecast, "refresh", lambda: made.append("a forecast"))
+    with unserved.client() as client:
+        response = client.post("/v1/videos", json={"prompt": "a red ball", "model": "miniature"})
+    assert (response.status_code, made) == (503, [])
+
+
+def test_a_worker_is_used_from_its_first_heartbeat(unserved):
+    registry = WorkerRegistry(unserved.services.queue._database)
+    unserved.services.forecast.refresh()
+    registry.heartbeat(WorkerStatus(HAND, Route.GPU, ("flipbook",), "cpu"))
+    with unserved.client() as client:
+        request = {"prompt": "a red ball", "model": "flipbook"}
+        assert client.post("/v1/videos", json=request).status_code == 200
+    registry.leave(HAND)
 
 
 def test_a_served_model_replaces_a_default_that_nobody_serves(tmp_path):

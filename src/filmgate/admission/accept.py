@@ -248,8 +248,11 @@ class Admission:
         is_starting = model in self._services.read_starting() and not tenant.is_dedicated
         if not self._scale_from_zero.isdisjoint({model, "*"}) or is_starting:
             return
-        # The forecast may be older than the first heartbeat of a worker.
-        if self._services.forecast.refresh().outlook(ticket).workers == 0:
+        # The forecast may be older than the first heartbeat of a worker. A new one is made only if there is a
+        # worker: with a long queue, one per rejected request would take all of a CPU.
+        alive = self._services.reader.backlog().workers
+        is_announced = any(worker.route is Route.GPU and model in worker.models for worker in alive)
+        if not is_announced or self._services.forecast.refresh().outlook(ticket).workers == 0:
             raise _not_served(tenant, model)
 
     def _max_backlog(self, ticket: Ticket, outlook: Outlook) -> float:
