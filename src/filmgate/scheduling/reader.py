@@ -7,9 +7,10 @@ import sqlalchemy as sa
 
 from filmgate.database import Database
 from filmgate.database.commits import CommitSignal
+from filmgate.database.records import read_record
 from filmgate.database.schema import accounts, events, job_counts, jobs
 from filmgate.errors import JobNotFound, KeyRefused
-from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, StageSeconds, TenantId
+from filmgate.jobs import Job, JobId, JobState, Route, StageSeconds, TenantId
 from filmgate.scheduling.durations import read_histograms
 from filmgate.scheduling.fair_share import ROUTED, used_today
 from filmgate.scheduling.records import (
@@ -44,6 +45,8 @@ _OLDEST = sa.select(sa.func.min(jobs.c.created_at)).where(sa.text("jobs.state = 
 _OPEN_COUNTS = sa.select(job_counts).where(
     job_counts.c.jobs > 0, job_counts.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 )
+_ENDED_COUNTS = sa.select(job_counts).where(job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED]))
+_ROUTED_COUNTS = sa.select(job_counts).where(job_counts.c.state == ROUTED)
 
 
 class SqlJobReader:
@@ -109,19 +112,8 @@ class SqlJobReader:
                 .where(events.c.job_seq == seq, events.c.revision > after)
                 .order_by(events.c.revision)
             )
-            return [
-                JobEvent(
-                    revision=row.revision,
-                    at=row.at,
-                    state=JobState(row.state),
-                    stage=to_stage(row.stage),
-                    attempt=row.attempt,
-                    reason=Reason(row.reason) if row.reason else None,
-                    route=Route(row.route) if row.route else None,
-                    route_reason=RouteReason(row.route_reason) if row.route_reason else None,
-                )
-                for row in connection.execute(statement)
-            ]
+            rows = connection.execute(statement).mappings().all()
+        return [read_record(JobEvent, {**row, "stage": to_stage(row["stage"])}) for row in rows]
 
     def snapshot(self, *, has_specs: bool = False, limit: int = 2000) -> Snapshot:
         with self._database.read() as connection:
@@ -130,24 +122,11 @@ class SqlJobReader:
 
     def backlog(self) -> Backlog:
         with self._database.read() as connection:
-            rows = connection.execute(_OPEN_COUNTS).all()
+            rows = connection.execute(_OPEN_COUNTS).mappings().all()
             oldest_queued_at = connection.execute(_OLDEST).scalar()
             workers = read_alive(connection, self._database.steady_now(connection))
-        return Backlog(
-            counts=tuple(
-                JobCount(
-                    TenantId(row.tenant_id),
-                    Route(row.route),
-                    row.model,
-                    JobState(row.state),
-                    row.jobs,
-                    row.gpu_seconds,
-                )
-                for row in rows
-            ),
-            oldest_queued_at=oldest_queued_at,
-            workers=tuple(workers),
-        )
+        counts = tuple(read_record(JobCount, {**row}) for row in rows)
+        return Backlog(counts, oldest_queued_at, tuple(workers))
 
     def measurements(self, model: str) -> Sequence[Measurement]:
         statement = (
@@ -169,34 +148,15 @@ class SqlJobReader:
 
     def statistics(self, *, max_tenants: int = 0) -> Statistics:
         with self._database.read() as connection:
-            is_final = job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED])
-            ended = connection.execute(sa.select(job_counts).where(is_final)).all()
-            routed = connection.execute(sa.select(job_counts).where(job_counts.c.state == ROUTED)).all()
+            ended = connection.execute(_ENDED_COUNTS).mappings().all()
+            routed = connection.execute(_ROUTED_COUNTS).mappings().all()
             histograms = read_histograms(connection, self._database.now(connection), max_tenants)
             slo = read_totals(connection)
         return Statistics(
-            ended=tuple(
-                EndedJobs(
-                    tenant_id=TenantId(row.tenant_id),
-                    route=Route(row.route),
-                    model=row.model,
-                    state=JobState(row.state),
-                    reason=Reason(row.reason) if row.reason else None,
-                    jobs=row.jobs,
-                    gpu_seconds=row.gpu_seconds,
-                    version=row.version,
-                    provider_usd=row.provider_usd,
-                )
-                for row in ended
-            ),
+            ended=tuple(read_record(EndedJobs, {**row, "reason": row["reason"] or None}) for row in ended),
             histograms=tuple(histograms),
             slo=tuple(slo),
-            routed=tuple(
-                RoutedJobs(
-                    TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
-                )
-                for row in routed
-            ),
+            routed=tuple(read_record(RoutedJobs, {**row}) for row in routed),
         )
 
     def expired(self, *, limit: int = 100) -> Sequence[Job]:

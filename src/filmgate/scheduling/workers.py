@@ -28,6 +28,7 @@ TIMEOUT_SECONDS = 30.0
 # Rows are kept this long, so that a worker still gets its drain request after an outage of the database.
 _KEPT_SECONDS = 3600.0
 _CARDS = TypeAdapter(list[ModelCard])
+_JSON_COLUMNS = ("models", "tenants", "gpu", "device_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,24 +141,13 @@ class WorkerRegistry:
 
 def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerStatus]:
     """Every live worker, ordered by id."""
-    rows = connection.execute(_select_alive(steady_now).order_by(workers.c.id))
-    return [
-        WorkerStatus(
-            WorkerId(row.id),
-            Route(row.route),
-            tuple(json.loads(row.models)),
-            row.device,
-            row.capacity,
-            tuple(json.loads(row.tenants)),
-            is_draining=row.is_draining,
-            speed=row.speed,
-            gpu=read_record(GpuStatus, json.loads(row.gpu)) if row.gpu else None,
-            device_seconds=read_record(DeviceSeconds, json.loads(row.device_seconds))
-            if row.device_seconds
-            else None,
-        )
-        for row in rows
-    ]
+    rows = connection.execute(_select_alive(steady_now).order_by(workers.c.id)).mappings()
+    return [_to_status(row) for row in rows]
+
+
+def _to_status(row: sa.RowMapping) -> WorkerStatus:
+    parsed = {name: json.loads(row[name]) for name in _JSON_COLUMNS if row[name] is not None}
+    return read_record(WorkerStatus, {**row, "worker_id": row["id"], **parsed})
 
 
 def _select_alive(steady_now: float) -> sa.Select[tuple[object, ...]]:
