@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from filmgate.admission.screening import RemoteClassifier, Screener, open_rules, open_screener
+from filmgate.admission.screening import Screener, open_rules, open_screener
 from filmgate.admission.screening.base import Label
 from filmgate.admission.screening.classifier import RulesClassifier
 from filmgate.admission.screening.comprehend import MAX_SEGMENT_BYTES, ComprehendClassifier, split
@@ -135,7 +135,7 @@ def test_a_wrong_setting_is_named(given, option):
 
 
 def time_boxed(site, seconds, *fail_closed):
-    return Screener(RULES, RemoteClassifier(open_remote("http", site), seconds, frozenset(fail_closed)))
+    return Screener(RULES, open_remote("http", site), seconds, frozenset(fail_closed))
 
 
 def test_labels_of_rules_and_classifier_make_one_decision(site):

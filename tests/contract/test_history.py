@@ -8,7 +8,6 @@ from filmgate.scheduling.history import (
     COARSE_SECONDS,
     FINE_SECONDS,
     KEEP_SECONDS,
-    DevicePeriod,
     DeviceSeconds,
     History,
     Window,
@@ -106,13 +105,13 @@ def test_heartbeats_add_what_has_passed_to_the_interval_in_which_it_passed(bench
     clocks.pass_time(600)  # the database was away for two intervals
     beat(registry, DeviceSeconds(180.0, 660.0, 2.0, 4))
     read = Window(hour, hour + COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS)
-    assert history.read_devices(read) == [
-        DevicePeriod(hour, DeviceSeconds(180.0, 90.0, 2.0, 4)),
-        DevicePeriod(hour + 300, DeviceSeconds(0.0, 300.0)),
-        DevicePeriod(hour + 600, DeviceSeconds(0.0, 300.0)),
-    ]
-    (whole,) = history.read_devices(Window(hour, hour + COARSE_SECONDS, 0, COARSE_SECONDS))
-    assert whole == DevicePeriod(hour, DeviceSeconds(180.0, 690.0, 2.0, 4))
+    assert history.read_devices(read) == {
+        hour: DeviceSeconds(180.0, 90.0, 2.0, 4),
+        hour + 300: DeviceSeconds(0.0, 300.0),
+        hour + 600: DeviceSeconds(0.0, 300.0),
+    }
+    whole = history.read_devices(Window(hour, hour + COARSE_SECONDS, 0, COARSE_SECONDS))
+    assert whole == {hour: DeviceSeconds(180.0, 690.0, 2.0, 4)}
 
 
 def test_a_worker_that_starts_again_counts_from_zero(bench, clocks):
@@ -121,11 +120,11 @@ def test_a_worker_that_starts_again_counts_from_zero(bench, clocks):
     clocks.pass_time(400)
     beat(WorkerRegistry(bench.database), DeviceSeconds(10.0, 20.0))  # a new process with the same name
     window = Window.around(clocks.wall - 2000, clocks.wall + 1, 0, clocks.wall)
-    (found,) = history.read_devices(window)
-    assert (found.seconds.busy, found.seconds.idle) == pytest.approx((110.0, 40.0))
+    (found,) = history.read_devices(window).values()
+    assert (found.busy, found.idle) == pytest.approx((110.0, 40.0))
     clocks.pass_time(KEEP_SECONDS[COARSE_SECONDS] + 7200)
     history.delete_old()
-    assert history.read_devices(window) == []
+    assert history.read_devices(window) == {}
 
 
 def test_jobs_are_found_by_the_digest_of_their_prompt_within_one_tenant(queue, reader):

@@ -190,8 +190,7 @@ async def list_worker_usage(
 
 
 def _read_workers(services: Services, window: Window) -> WorkerUsagePage:
-    found = {each.period: each.seconds for each in services.history.read_devices(window)}
-    starts = window.starts
+    found, starts = services.history.read_devices(window), window.starts
     return WorkerUsagePage(
         data=[
             WorkerUsageBucket(

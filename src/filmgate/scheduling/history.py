@@ -124,14 +124,6 @@ class DeviceSeconds:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePeriod:
-    """The seconds of all devices in one period."""
-
-    period: int
-    seconds: DeviceSeconds
-
-
 def record_end(connection: sa.Connection, row: Row, end: EndOfJob) -> None:
     """Count a finished job in its 5 minutes and in its hour."""
     seconds = max(end.at - row["created_at"], 0.0)
@@ -218,8 +210,8 @@ class History:
             found.setdefault((row["period"], tuple(row[name] for name in group_by)), []).append(row)
         return [_to_ended(found[key], group_by) for key in sorted(found)]
 
-    def read_devices(self, window: Window) -> list[DevicePeriod]:
-        """The seconds of all devices by period; a period without a worker is left out."""
+    def read_devices(self, window: Window) -> dict[int, DeviceSeconds]:
+        """The seconds of all devices by period, in order; a period without a worker is left out."""
         at, period = device_history.c.interval_at, window.period_seconds
         start = at - at % period if period else sa.literal(window.start)
         sums = [sa.func.sum(device_history.c[name]) for name in _DEVICE_SUMS]
@@ -232,10 +224,9 @@ class History:
         )
         with self._database.read() as connection:
             rows = connection.execute(statement).all()
-        return [
-            DevicePeriod(int(begin), DeviceSeconds(busy, idle, gap, int(gaps)))
-            for begin, busy, idle, gap, gaps in rows
-        ]
+        return {
+            int(begin): DeviceSeconds(busy, idle, gap, int(gaps)) for begin, busy, idle, gap, gaps in rows
+        }
 
     def busy_shares(self, days: int) -> list[float]:
         """The share of each hour in which devices had a job, over the last `days`.
@@ -245,7 +236,7 @@ class History:
         with self._database.read() as connection:
             now = self._database.now(connection)
         window = Window.around(now - days * 86400, now, COARSE_SECONDS, now)
-        hours = [period.seconds for period in self.read_devices(window)]
+        hours = self.read_devices(window).values()
         return [hour.busy / (hour.busy + hour.idle) for hour in hours if hour.busy + hour.idle > 0]
 
     def delete_old(self) -> None:

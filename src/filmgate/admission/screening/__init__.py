@@ -1,7 +1,7 @@
 """Prompt screening: which categories a prompt belongs to, and what the tenant wants done. No text is kept."""
 
 from filmgate.admission.screening.base import Classifier
-from filmgate.admission.screening.decision import RemoteClassifier, Screener
+from filmgate.admission.screening.decision import Screener
 from filmgate.admission.screening.rules import RuleSet, open_rules
 from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
@@ -9,7 +9,6 @@ from filmgate.settings import ClassifierSettings
 
 __all__ = [
     "Classifier",
-    "RemoteClassifier",
     "RuleSet",
     "Screener",
     "open_classifier",
@@ -24,10 +23,7 @@ def open_screener(rules_file: str, settings: ClassifierSettings) -> Screener:
     names = frozenset(name.strip() for name in settings.fail_closed.split(",") if name.strip())
     if unknown := names - rules.categories.keys():
         raise SettingsError(f"no category is named {min(unknown)}", option="classifier.fail_closed")
-    classifier = open_classifier(settings, rules)
-    if classifier is None:
-        return Screener(rules)
-    return Screener(rules, RemoteClassifier(classifier, settings.timeout_seconds, names))
+    return Screener(rules, open_classifier(settings, rules), settings.timeout_seconds, names)
 
 
 def open_classifier(settings: ClassifierSettings, rules: RuleSet) -> Classifier | None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 
 from filmgate.admission.screening.base import Classifier, Label
 from filmgate.admission.screening.classifier import RulesClassifier
@@ -18,22 +17,24 @@ _SEVERITY = (ScreeningAction.ALLOW, ScreeningAction.FLAG, ScreeningAction.REJECT
 _THREADS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteClassifier:
-    """A classifier outside this process: its time limit, and the categories that need its answer."""
-
-    classifier: Classifier
-    seconds: float
-    fail_closed: frozenset[str] = frozenset()
-
-
 class Screener:
-    """Applies the rules, then the classifier. Keeps no text."""
+    """Applies the rules, then the classifier outside this process, if there is one. Keeps no text.
 
-    def __init__(self, rules: RuleSet, remote: RemoteClassifier | None = None) -> None:
+    The classifier has `seconds` to answer. The categories in `fail_closed` need its answer.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        remote: Classifier | None = None,
+        seconds: float = 0.0,
+        fail_closed: frozenset[str] = frozenset(),
+    ) -> None:
         self.rules = rules
         self._embedded = RulesClassifier(rules)
         self._remote = remote
+        self._seconds = seconds
+        self._fail_closed = fail_closed
         self._threads = ThreadPoolExecutor(_THREADS, "classifier") if remote is not None else None
 
     def screen(self, texts: Sequence[str], choices: Mapping[str, ScreeningAction]) -> Screening:
@@ -48,13 +49,13 @@ class Screener:
         return self._decide(labels | self._classify_remotely(self._remote, texts, choices), choices)
 
     def _classify_remotely(
-        self, remote: RemoteClassifier, texts: Sequence[str], choices: Mapping[str, ScreeningAction]
+        self, remote: Classifier, texts: Sequence[str], choices: Mapping[str, ScreeningAction]
     ) -> frozenset[Label]:
         assert self._threads is not None
-        answer = self._threads.submit(remote.classifier.classify, texts)
+        answer = self._threads.submit(remote.classify, texts)
         try:
             return frozenset(
-                label for label in answer.result(remote.seconds) if label.category in self.rules.categories
+                label for label in answer.result(self._seconds) if label.category in self.rules.categories
             )
         except FutureTimeoutError as exc:
             answer.cancel()
@@ -62,11 +63,11 @@ class Screener:
             error.__cause__ = exc
         except ClassifierUnavailable as exc:
             error, reason = exc, "failed"
-        log.warning("classifier unavailable", error=error, reason=reason, provider=remote.classifier.name)
-        needed = remote.fail_closed & remote.classifier.categories & self.rules.categories.keys()
+        log.warning("classifier unavailable", error=error, reason=reason, provider=remote.name)
+        needed = self._fail_closed & remote.categories & self.rules.categories.keys()
         if any(self._action(category, choices) is ScreeningAction.REJECT for category in needed):
             raise error
-        return frozenset({Label(f"{remote.classifier.name}.{reason}", "unscreened")})
+        return frozenset({Label(f"{remote.name}.{reason}", "unscreened")})
 
     def _decide(self, labels: frozenset[Label], choices: Mapping[str, ScreeningAction]) -> Screening:
         acted = [(label, self._action(label.category, choices)) for label in sorted(labels)]
