@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 from filmgate.errors import UploadTooLarge, UrlNotAllowed
@@ -25,12 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 _CHUNK = 64 << 10
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-class Resolver(Protocol):
-    """Resolves a host name. Raises OSError."""
-
-    def __call__(self, host: str, port: int) -> list[Address]: ...
+Resolver = Callable[[str, int], list[Address]]  # of a host and a port; raises OSError
 
 
 @dataclass(frozen=True, slots=True)
