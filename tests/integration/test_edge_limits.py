@@ -267,6 +267,33 @@ def test_downloads_of_one_tenant_do_not_take_the_threads_of_the_others(service, 
         assert {each.result() for each in downloads} == {CLIP}
 
 
+def test_remixes_that_copy_an_image_do_not_take_the_writes_of_others(service, monkeypatch):
+    key, is_over = service.add_tenant("remixing"), threading.Event()
+    with service.client(key) as client:
+        files = {"input_reference": ("a.png", png(), "image/png")}
+        video = client.post("/v1/videos", data={"prompt": "x"}, files=files).json()["id"]
+    while service.hand().make().id != video:
+        pass
+
+    def read_slowly(_store, _name, *_range):
+        is_over.wait()
+        yield b"image"
+
+    def remix(number):
+        with service.client(key) as client:
+            return client.post(f"/v1/videos/{video}/remix", json={"prompt": f"x {number}"}).status_code
+
+    monkeypatch.setattr(type(service.services.store), "read", read_slowly)
+    with ThreadPoolExecutor(SLOW_THREADS) as pool:
+        remixes = [pool.submit(remix, number) for number in range(SLOW_THREADS)]
+        try:
+            wait_until(lambda: len(service.services.slow._waiting.get("remixing", ())) == SLOW_THREADS - 2)
+            assert service.services.writes._held["remixing"] == 0
+        finally:
+            is_over.set()
+        assert {each.result() for each in remixes} == {200}
+
+
 def test_plans_of_one_tenant_leave_threads_for_the_uploads_of_others(service, monkeypatch):
     planning, is_over, running_plans = service.add_tenant("planning"), threading.Event(), []
 

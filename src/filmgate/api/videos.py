@@ -242,11 +242,11 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
     def accept() -> Video:
         return Video.of(services, services.admission.accept(context, wanted))
 
-    if wanted.source_kind is not SourceKind.IMAGE:
+    if wanted.source_kind not in (SourceKind.IMAGE, SourceKind.REMIX):
         return _to_response(await services.call_for_write(tenant.id, accept))
-    # An image that was sent counts as an upload already.
-    fetched = services.edge.uploads.holding(tenant.id) if wanted.image is None else nullcontext()
-    with fetched:
+    # The image is fetched, decoded, or copied in the store. One that was sent counts as an upload already.
+    is_fetched = wanted.source_kind is SourceKind.IMAGE and wanted.image is None
+    with services.edge.uploads.holding(tenant.id) if is_fetched else nullcontext():
         return _to_response(await call_slow_work(request, tenant.id, accept))
 
 
