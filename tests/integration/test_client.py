@@ -288,10 +288,40 @@ def test_the_client_of_a_local_server_reads_its_key_file(service):
         assert client.list(limit=1).videos
 
 
-def test_a_file_that_contains_no_key_is_named(tmp_path):
-    (tmp_path / "local.key").write_bytes(b"\x89PNG")
+@pytest.mark.parametrize("content", [b"\x89PNG", b"", b" \n", b"root:x:0\ndaemon:x:1\n"])
+def test_a_file_that_contains_no_key_is_named(tmp_path, content):
+    (tmp_path / "local.key").write_bytes(content)
     with pytest.raises(UsageError, match=r"local\.key cannot be read: it contains no key"):
         Filmgate.local(tmp_path)
+
+
+@pytest.mark.parametrize("client_type", [Filmgate, AsyncFilmgate])
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://", "http://[::1", ""])
+def test_a_text_that_is_not_a_url_is_an_error_before_any_request(client_type, url):
+    with pytest.raises(UsageError, match="is not the URL of a server, such as http://"):
+        client_type(url)
+
+
+@both
+@pytest.mark.parametrize("content", [b"<html></html>", b"[]", b'{"data": [{}]}', b'{"data": 1}', b'"text"'])
+@pytest.mark.parametrize("call", [lambda c: c.list(), lambda c: c.get("video_1")], ids=["list", "get"])
+def test_the_response_of_another_service_is_an_error_that_names_the_url(client_type, content, call):
+    send = httpx.MockTransport(lambda _request: httpx.Response(200, content=content))
+    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed) as caught:
+        call(client)
+    assert str(caught.value).startswith("http://x/v1/videos")
+    assert caught.value.reason == "unexpected_response"
+
+
+@both
+def test_an_unreachable_server_is_an_error_with_the_reason(client_type, no_pauses):
+    def refuse(_request):
+        raise httpx.ConnectError("certificate verify failed")
+
+    send = httpx.MockTransport(refuse)
+    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed) as caught:
+        client.get("video_1")
+    assert "http://x cannot be reached: certificate verify failed; " in str(caught.value)
 
 
 def test_the_client_imports_nothing_of_the_server():

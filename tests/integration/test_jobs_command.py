@@ -39,7 +39,7 @@ def test_a_cancelled_video_fails_the_watch(client, jobs):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("show", "video_unknown"), 1, "error: no such video"),
+        (("show", "video_unknown"), 1, "error: there is no video video_unknown; `filmgate jobs list`"),
         (("download", "video_x", "--variant", "poster"), 2, "--variant: 'poster' is not one of video"),
         (("list", "--key-file", "missing.key"), 2, "missing.key does not exist"),
     ],
@@ -48,6 +48,13 @@ def test_an_error_is_one_sentence(jobs, arguments, code, message):
     ended, _, err = jobs(*arguments)
     assert ended == code
     assert message in err
+
+
+def test_an_empty_list_says_so(service, jobs, tmp_path):
+    (tmp_path / "new.key").write_text(service.add_tenant("without-videos"))
+    code, out, err = jobs("list", "--key-file", str(tmp_path / "new.key"))
+    assert (code, out) == (0, "")
+    assert "this tenant has no videos yet" in err
 
 
 def test_the_key_in_the_given_data_folder_is_used_instead_of_the_configured_one(jobs, monkeypatch, tmp_path):

@@ -90,11 +90,12 @@ def migrate(data: Data = None) -> None:
 def _read_metrics(url: str, key_file: Path) -> str:
     import httpx
 
-    from filmgate.client.protocol import read_key_file
+    from filmgate.client.protocol import check_url, read_key_file
 
+    url = check_url(url)
     headers = {"Authorization": f"Bearer {read_key_file(key_file, '--key-file')}"}
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/metrics", headers=headers, timeout=_TIMEOUT_SECONDS)
+        answer = httpx.get(f"{url}/metrics", headers=headers, timeout=_TIMEOUT_SECONDS)
     except httpx.HTTPError as exc:
         raise RunError(f"{url} cannot be reached: {exc}; check --url, and that the server runs") from exc
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):

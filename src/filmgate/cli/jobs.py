@@ -1,6 +1,7 @@
 """`filmgate jobs`: the videos of a running server."""
 
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.options import AsJson
-from filmgate.errors import UsageError
+from filmgate.errors import JobNotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from filmgate.client import Filmgate, Video
 
@@ -45,6 +46,8 @@ def list_jobs(
         at = datetime.fromtimestamp(video.created_at, UTC).strftime("%Y-%m-%d %H:%M")
         shape = f"{video.model:<12}  {video.size:<9}  {video.seconds:>4} s"
         typer.echo(f"{video.id}  {at}  {shape}  {video.summary}")
+    if not videos:
+        typer.echo("this tenant has no videos yet", err=True)
 
 
 def _add_command(name: str, summary: str, act: "Callable[[Filmgate, str], Video]") -> None:
@@ -58,7 +61,7 @@ def _add_command(name: str, summary: str, act: "Callable[[Filmgate, str], Video]
         data: Data = None,
         is_json: AsJson = False,
     ) -> None:
-        with open_client(url, key_file, data) as client:
+        with open_client(url, key_file, data) as client, explained_id(video_id):
             print_video(act(client, video_id), is_json=is_json)
 
 
@@ -90,8 +93,22 @@ def download_job(
     if variant not in _VARIANTS:
         raise UsageError(f"{variant!r} is not one of {', '.join(_VARIANTS)}", option="--variant")
     path = output or Path(video_id + _VARIANTS[variant])
-    with open_client(url, key_file, data) as client:
+    with open_client(url, key_file, data) as client, explained_id(video_id):
         typer.echo(client.download(video_id, path, variant))  # type: ignore[arg-type]
+
+
+@contextmanager
+def explained_id(video_id: str) -> "Iterator[None]":
+    """Names the video that the server does not know, and where its id is listed."""
+    from filmgate.client import RequestFailed
+
+    try:
+        yield
+    except RequestFailed as exc:
+        if exc.reason != JobNotFound.code:
+            raise
+        message = f"there is no video {video_id}; `filmgate jobs list` prints the newest ones"
+        raise RequestFailed(message, status=exc.status, reason=exc.reason) from exc
 
 
 def open_client(url: str | None, key_file: Path | None, data: Path | None) -> "Filmgate":

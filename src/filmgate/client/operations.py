@@ -22,12 +22,14 @@ from filmgate.client.protocol import (
     EventParser,
     Video,
     VideoList,
+    check_url,
     create_call,
     delay_before_retry,
     failure_of,
     has_waited,
-    id_of,
     is_last,
+    path_of,
+    read_body,
     read_key_file,
     require_completed,
     to_list,
@@ -67,7 +69,7 @@ class Connection(ABC, Generic[Http]):
     ) -> None:
         """`options` go to the httpx client, for example `verify` or `cert`."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._url = url.removesuffix("/").removesuffix("/v1")
+        self._url = check_url(url)
         self._http: Http = self._open(base_url=self._url, headers=headers, timeout=timeout_seconds, **options)
 
     @classmethod
@@ -101,18 +103,18 @@ class Connection(ABC, Generic[Http]):
         return to_video((yield from self._send(create_call(prompt, image, options))))
 
     def _video(self, method: str, video: Video | str, action: str = "") -> Operation[Video]:
-        return to_video((yield from self._send(Call(method, f"/v1/videos/{id_of(video)}{action}"))))
+        return to_video((yield from self._send(Call(method, path_of(video) + action))))
 
     def _delete(self, video: Video | str) -> Operation[None]:
-        yield from self._send(Call("DELETE", f"/v1/videos/{id_of(video)}"))
+        yield from self._send(Call("DELETE", path_of(video)))
 
     def _list(self, limit: int, after: str | None) -> Operation[VideoList]:
         params = {"limit": limit} | ({"after": after} if after else {})
         return to_list((yield from self._send(Call("GET", "/v1/videos", {"params": params}))))
 
     def _models(self) -> Operation[Sequence[dict[str, Any]]]:
-        models: Sequence[dict[str, Any]] = (yield from self._send(Call("GET", "/v1/models"))).json()["data"]
-        return models
+        response = yield from self._send(Call("GET", "/v1/models"))
+        return read_body(response, lambda body: body["data"])
 
     def _wait(
         self,
@@ -124,7 +126,7 @@ class Connection(ABC, Generic[Http]):
     ) -> Operation[Video]:
         ends_at = time.monotonic() + timeout_seconds
         with shown_progress(is_wanted=show_progress) as show:
-            call = Call("GET", f"/v1/videos/{id_of(video)}")
+            call = Call("GET", path_of(video))
             while True:
                 response = yield from self._send(call)
                 current = to_video(response)
@@ -156,8 +158,8 @@ class EventReader:
     @property
     def call(self) -> Call:
         """The request that continues after the last event."""
-        path, headers = f"/v1/videos/{id_of(self._video)}/events", self._parser.headers
-        return Call("GET", path, {"headers": headers}, is_streamed=True)
+        options = {"headers": self._parser.headers}
+        return Call("GET", f"{path_of(self._video)}/events", options, is_streamed=True)
 
     def feed(self, line: str) -> Sequence[tuple[str, dict[str, Any]]]:
         """The events that this line completes."""

@@ -3,10 +3,11 @@
 import json
 import mimetypes
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 import httpx
 
@@ -19,6 +20,7 @@ MIN_POLL_SECONDS = 0.25
 _RETRIED = frozenset({408, 429, 502, 503, 504})
 _MAX_DELAY_SECONDS = 30.0
 
+T = TypeVar("T")
 Variant = Literal["video", "thumbnail", "spritesheet"]
 
 
@@ -90,7 +92,7 @@ def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any
 def waiting_call(video: Video | str, seconds: float) -> Call:
     """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds."""
     headers = {"Prefer": f"wait={max(round(seconds), 1)}"}
-    return Call("GET", f"/v1/videos/{id_of(video)}", {"headers": headers})
+    return Call("GET", path_of(video), {"headers": headers})
 
 
 def has_waited(response: httpx.Response) -> bool:
@@ -99,13 +101,11 @@ def has_waited(response: httpx.Response) -> bool:
 
 
 def content_call(video: Video | str, variant: Variant) -> Call:
-    return Call(
-        "GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}}, is_streamed=True
-    )
+    return Call("GET", f"{path_of(video)}/content", {"params": {"variant": variant}}, is_streamed=True)
 
 
 def stream_call(video: Video | str) -> Call:
-    return Call("GET", f"/v1/videos/{id_of(video)}/stream", is_streamed=True)
+    return Call("GET", f"{path_of(video)}/stream", is_streamed=True)
 
 
 def read_image(path: Path) -> tuple[str, bytes, str]:
@@ -119,15 +119,31 @@ def read_image(path: Path) -> tuple[str, bytes, str]:
 
 def read_key_file(path: Path, option: str = "api_key") -> str:
     """The API key in a file. Raises UsageError that names `option`."""
+    reason: str | None = "it contains no key"
     try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it contains no key"
+        words = path.read_text(encoding="ascii").split()
+    except OSError as exc:
+        words, reason = [], exc.strerror
+    except UnicodeDecodeError:
+        words = []
+    if len(words) != 1:
         raise UsageError(
             f"{path} cannot be read: {reason}; give a file that contains an API key, such as local.key "
             "in the data folder of `filmgate serve`",
             option=option,
-        ) from exc
+        )
+    return words[0]
+
+
+def check_url(url: str) -> str:
+    """The address of a server, without /v1. Raises UsageError."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError(f"{url!r} is not the URL of a server, such as {DEFAULT_URL}")
+    return url.removesuffix("/").removesuffix("/v1")
 
 
 def delay_before_retry(response: httpx.Response | None, attempt: int) -> float | None:
@@ -155,15 +171,19 @@ def failure_of(response: httpx.Response) -> RequestFailed:
 
 def connection_lost(url: str, error: Exception) -> RequestFailed:
     return RequestFailed(
-        f"the connection to {url} was lost ({type(error).__name__}); try again", reason="connection_lost"
+        f"the connection to {url} was lost: {_explain(error)}; try again", reason="connection_lost"
     )
 
 
 def unreachable(url: str, error: Exception | None) -> RequestFailed:
     return RequestFailed(
-        f"{url} cannot be reached ({type(error).__name__}); is `filmgate serve` running there?",
+        f"{url} cannot be reached: {_explain(error)}; is `filmgate serve` running there?",
         reason="unreachable",
     )
+
+
+def _explain(error: Exception | None) -> str:
+    return str(error) or type(error).__name__
 
 
 def stream_ended() -> httpx.TransportError:
@@ -175,7 +195,7 @@ def to_video(response: httpx.Response) -> Video:
     """The video in a response."""
     after = response.headers.get("openai-poll-after-ms", "")
     seconds = int(after) / 1000 if after.isdecimal() else 1.0
-    return read_video(response.json(), max(seconds, MIN_POLL_SECONDS))
+    return read_body(response, lambda body: read_video(body, max(seconds, MIN_POLL_SECONDS)))
 
 
 def read_video(body: Mapping[str, Any], poll_seconds: float = 1.0) -> Video:
@@ -199,9 +219,20 @@ def read_video(body: Mapping[str, Any], poll_seconds: float = 1.0) -> Video:
 
 
 def to_list(response: httpx.Response) -> VideoList:
-    body = response.json()
-    videos = tuple(read_video(each) for each in body["data"])
-    return VideoList(videos, body["last_id"] if body["has_more"] else None)
+    def read(body: Mapping[str, Any]) -> VideoList:
+        videos = tuple(read_video(each) for each in body["data"])
+        return VideoList(videos, body["last_id"] if body["has_more"] else None)
+
+    return read_body(response, read)
+
+
+def read_body(response: httpx.Response, read: Callable[[Any], T]) -> T:
+    """What `read` finds in the JSON body. Raises RequestFailed for the response of another service."""
+    try:
+        return read(response.json())
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        message = f"{response.url} did not respond as Filmgate does; check the URL of the server"
+        raise RequestFailed(message, status=response.status_code, reason="unexpected_response") from exc
 
 
 def require_completed(video: Video) -> Video:
@@ -211,8 +242,8 @@ def require_completed(video: Video) -> Video:
     return video
 
 
-def id_of(video: Video | str) -> str:
-    return video if isinstance(video, str) else video.id
+def path_of(video: Video | str) -> str:
+    return f"/v1/videos/{quote(video if isinstance(video, str) else video.id, safe='')}"
 
 
 class EventParser:
