@@ -47,7 +47,11 @@ def test_a_bad_variable_stops_the_start_and_is_named(name, value, words):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("[pipeline]\ncrf = 'low'\n", "crf"), ("pipeline = 3\n", "pipeline"), ("[pipeline\n", "cannot be read")],
+    [
+        ("[pipeline]\ncrf = 'low'\n", "crf"),
+        ("pipeline = 3\n", "pipeline"),
+        ("[pipeline\n", "is not a TOML file"),
+    ],
 )
 def test_a_bad_file_stops_the_start_and_is_named(tmp_path, content, words):
     file = tmp_path / "filmgate.toml"

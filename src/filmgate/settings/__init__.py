@@ -123,7 +123,7 @@ def with_values(settings: Settings, given: Mapping[str, object]) -> Settings:
     """The settings with these dotted keys overridden, for command-line options."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
     effective = {origin.key: origin.value for origin in _origins(settings, {})}
-    return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in effective})
+    return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in texts})
 
 
 def setting_keys() -> list[str]:
@@ -145,13 +145,15 @@ def _env_name(key: str) -> str:
 
 def _read_file(path: Path, *, is_required: bool) -> dict[str, object]:
     try:
-        return dict(_flatten(tomllib.loads(path.read_text())))
+        return dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8"))))
     except FileNotFoundError as exc:
         if is_required:
             raise SettingsError(f"settings file {path} does not exist", option=FILE_VARIABLE) from exc
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise SettingsError(f"settings file {path} cannot be read: {exc}", option=str(path)) from exc
+    except OSError as exc:
+        raise SettingsError(f"{path} cannot be read: {exc.strerror}", option=str(path)) from exc
+    except ValueError as exc:  # UnicodeDecodeError or TOMLDecodeError
+        raise SettingsError(f"{path} is not a TOML file: {exc}", option=str(path)) from exc
 
 
 def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -189,7 +191,7 @@ def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
         known = setting_keys()
         sections = {name.partition(".")[0] for name in known if "." in name}
         near = get_close_matches(key, [*sections, *known], n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
+        hint = f"did you mean {near[0]}?" if near else "remove it, and `filmgate config` lists the settings"
         return SettingsError(f"{key} is not a setting (from {source}); {hint}", option=key)
     if first["type"] == "model_type":
         return SettingsError(f"{key} is a section, not a value (from {source})", option=key)
