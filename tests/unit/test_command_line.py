@@ -63,6 +63,16 @@ def test_config_prints_every_value_and_its_origin():
     assert values["pipeline.codec"]["source"] == "default"
 
 
+def test_config_fits_a_terminal_and_prints_values_as_in_the_file(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        run_command(app, ["config"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert {'pipeline.codec = "h264"  (default)', "api.open = false  (default)"} <= set(lines)
+
+
 def test_config_refuses_objectives_that_serve_refuses():
     done = filmgate("config", FILMGATE_SLO__CLASSES="short")
     assert done.returncode == 2
