@@ -63,7 +63,7 @@ class PlainOption(TyperOption):
     def _get_number_range_help_str(self) -> str | None:
         if self.min is None or self.max is None:
             return None if self.min is None else f"at least {self.min:g}"
-        return f"{self.min:g} to {self.max:g}"
+        return f"{self.min:g} to {self.max:.7g}"
 
 
 class PlainArgument(TyperArgument):

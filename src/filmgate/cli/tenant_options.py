@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters.", show_default=False)]
 Scopes = Annotated[str | None, typer.Option(help="Comma-separated: generate, read, admin.")]
-Weight = Annotated[float | None, typer.Option(min=0.01, help="Share of the GPUs relative to other tenants.")]
+Weight = Annotated[
+    float | None, typer.Option(min=0.01, max=1e6, help="Share of the GPUs relative to other tenants.")
+]
 MaxQueued = Annotated[str | None, typer.Option(help="Maximum number of queued jobs, or `none` for no limit.")]
 MaxRunning = Annotated[
     str | None, typer.Option(help="Maximum number of running jobs, or `none` for no limit.")
