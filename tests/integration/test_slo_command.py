@@ -55,6 +55,7 @@ def test_the_command_and_the_api_report_attainment_by_class(finished):
     assert served["data"][0]["burn_rates"]["1h"] == pytest.approx(20)
     lines = filmgate(finished.settings.data, **environ).stdout
     assert "100.00% of 90% in 600 s" in lines
+    assert [line for line in lines.splitlines() if len(line) > 80] == []
 
 
 def test_only_operators_read_the_report(finished):

@@ -167,16 +167,19 @@ def _find_video(log: "AuditLog", query: "Query", clip: Path) -> "Query":
     found = log.newest(replace(query, clip_sha256=digest), limit=1)
     if not found or found[0].job_id is None:
         wanted = " of this tenant or video" if query != Query() else ""
-        raise UsageError(f"no record{wanted} has the digest of {clip}, {digest}", option="--clip")
+        raise UsageError(
+            f"no record{wanted} has the digest of {clip}, {digest}: the clip was changed, or it is not of "
+            "this installation",
+            option="--clip",
+        )
     return Query(found[0].tenant_id, JobId(found[0].job_id))
 
 
 def _to_line(record: "AuditRecord") -> str:
     at = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     details = " ".join(f"{name}={_to_text(value)}" for name, value in json.loads(record.details).items())
-    return (
-        f"{record.tenant_id} {record.number:>6}  {at}  {record.action:<10} {record.job_id or '-'}  {details}"
-    )
+    place = f"{record.tenant_id:<8} {record.number:>6}"
+    return f"{place}  {at}  {record.action:<14}  {record.job_id or '-'}  {details}"
 
 
 def _to_text(value: object) -> str:

@@ -152,4 +152,6 @@ def _to_line(found: "Attainment") -> str:
     )
     whom = f"{found.tenant} {found.name}" if found.tenant else found.name
     goal = f"{100 * found.target:.4g}% in {found.objective_seconds:g} s"
-    return f"{whom:<24} {found.jobs:>7} jobs  {attained:>8} of {goal}  budget left {left:>5}  burn {burn}"
+    return (
+        f"{whom:<20} {found.jobs:>6} jobs  {attained:>7} of {goal}, budget left {left}\n  burn rate  {burn}"
+    )
