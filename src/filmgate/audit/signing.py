@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from filmgate.aws.clients import Endpoint, check_boto3, open_client
 from filmgate.aws.errors import AwsFailure, aws_errors
-from filmgate.errors import FilmgateError, KeyringUnavailable, SettingsError
+from filmgate.errors import FilmgateError, KeyringUnavailable, SettingsError, UsageError
 from filmgate.settings import AuditSettings
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ def open_signer(settings: AuditSettings, local_secret: bytes | None) -> Signer |
 
 
 def is_signed_by(public_key: str, payload: bytes, signature: str) -> bool:
-    """Whether the holder of the key signed these bytes. Raises SettingsError for an unknown kind of key."""
+    """Whether the holder of the key signed these bytes. Raises UsageError for an unknown kind of key."""
     try:
         key = serialization.load_pem_public_key(public_key.encode())
     except ValueError as exc:
-        raise SettingsError("the public key is not PEM", option="--public-key") from exc
+        raise UsageError("the public key is not PEM; give another one with --public-key") from exc
     try:
         raw = base64.b64decode(signature, validate=True)
         if isinstance(key, Ed25519PublicKey):
@@ -112,7 +112,7 @@ def is_signed_by(public_key: str, payload: bytes, signature: str) -> bool:
         elif isinstance(key, ec.EllipticCurvePublicKey):
             key.verify(raw, payload, ec.ECDSA(hashes.SHA256()))
         else:
-            raise SettingsError("the public key is neither Ed25519 nor P-256", option="--public-key")
+            raise UsageError("the public key is neither Ed25519 nor P-256; give another with --public-key")
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -71,9 +71,10 @@ def parse_objectives(settings: SloSettings, default_seconds: float) -> Objective
         raise SettingsError("two classes have the same name, or one is named default", option=_CLASSES)
     tenants: dict[tuple[str, str], PartialObjective] = {}
     for entry in _split(settings.tenants):
-        whom, _, objective = entry.partition("=")
+        whom, separator, objective = entry.partition("=")
         tenant, _, name = whom.strip().partition("/")
-        if not TENANT_ID_PATTERN.fullmatch(tenant) or (name and name not in names):
+        is_known = TENANT_ID_PATTERN.fullmatch(tenant) and (not name or name in names)
+        if not separator or not is_known:
             raise SettingsError(
                 f"{entry!r} does not name a tenant and a class of {_CLASSES}; expected TENANT=OBJECTIVE or "
                 "TENANT/CLASS=OBJECTIVE",
