@@ -18,8 +18,6 @@ deploy = typer.Typer(
     no_args_is_help=True,
 )
 
-deploy.command("replay")(replay_scaling)
-
 PlanFile = Annotated[Path, typer.Option("--plan", help="File written by `filmgate plan video --json`.")]
 _TIMEOUT_SECONDS = 20.0
 
@@ -85,6 +83,9 @@ def migrate(data: Data = None) -> None:
     with opened_database(settings_with(data), may_create=True):
         pass  # opening it migrates it
     typer.echo("the schema is up to date")
+
+
+deploy.command("replay")(replay_scaling)
 
 
 def _read_metrics(url: str, key_file: Path) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.bench_service import require_writable
 from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 
@@ -51,6 +52,7 @@ def replay_scaling(  # noqa: PLR0913, PLR0917 - one argument per flag
     if min_replicas > max_replicas:
         message = f"{min_replicas} is more than --max-replicas {max_replicas}; lower one or raise the other"
         raise UsageError(message, option="--min-replicas")
+    require_writable(svg, "--svg")
     schedule = (_parse_hours(office_hours),) if office_hours else ()
     given = KedaSettings(
         min_replicas=min_replicas,

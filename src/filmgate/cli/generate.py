@@ -191,25 +191,26 @@ def _copy_to_stdout(path: Path) -> None:
 
 def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
     """The prompt, or the lines of the file. Raises UsageError for none and for both."""
-    if prompt is None and file is None:
+    if prompt is not None and file is not None:
+        raise UsageError("give either PROMPT or --prompts FILE, not both", option="PROMPT")
+    if prompt is not None:
+        if not prompt.strip() and not has_image:
+            raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
+        return [prompt]
+    if file is None:
         raise UsageError(
             'say what the clip shows, as in filmgate generate "a red ball bounces on the grass", or give '
             "--prompts FILE",
             option="PROMPT",
         )
-    if prompt is not None and file is not None:
-        raise UsageError("give either PROMPT or --prompts FILE, not both", option="PROMPT")
     try:
-        texts = [prompt] if file is None else file.read_text().splitlines()
+        found = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as exc:
         raise UsageError(f"{file} cannot be read: {exc.strerror}", option="--prompts") from exc
     except UnicodeDecodeError as exc:
         raise UsageError(f"{file} is not text in UTF-8", option="--prompts") from exc
-    if file is not None:
-        texts = [line for line in texts if line and line.strip()]
-    found = [text for text in texts if text is not None and (text.strip() or has_image)]
     if not found:
-        raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
+        raise UsageError(f"{file} has no prompts; write one prompt per line", option="--prompts")
     return found
 
 

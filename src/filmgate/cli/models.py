@@ -32,39 +32,16 @@ Url = Annotated[str, typer.Argument(help="s3://BUCKET/models/NAME/vN/", metavar=
 _PROGRESS_SECONDS = 2.0
 
 
-@models.command("push")
-def push(
-    folder: Annotated[Path, typer.Argument(help="A diffusers folder, or a folder with one LoRA file.")],
-    url: Url,
-    is_json: AsJson = False,
-) -> None:
-    """Upload a model folder to S3 as a new version. The manifest is uploaded last."""
-    from filmgate.models.weights.location import parse_location
-    from filmgate.models.weights.push import push_folder
-    from filmgate.models.weights.remote import open_remote
-    from filmgate.settings import load_settings
-
-    remote = open_remote(parse_location(url, "URL"), load_settings().models)
-    pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
-    if is_json:
-        typer.echo(json.dumps(asdict(pushed)))
-    elif pushed.is_already_published:
-        typer.echo(f"{pushed.url} already exists with the same files")
-    else:
-        typer.echo(
-            f"{pushed.url}: {pushed.files} files, {_size(pushed.size_bytes)}, "
-            f"{pushed.uploaded_files} uploaded"
-        )
-
-
 @models.command("pull")
 def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
     """Download a model, check it and print its folder. Files that are present are not downloaded again.
 
     A hub model is pinned: it is loaded at this revision until it is pulled again.
     """
-    from filmgate.models.names import is_hub_id
+    from filmgate.models.names import SHIPPED, is_hub_id
 
+    if model in SHIPPED or Path(model).exists():
+        raise UsageError(f"{model} is on this machine already; use it with --model {model}", option="MODEL")
     location = _find_location(model)
     found = _pull_from_hub(location) if is_hub_id(location) else _pull_from_s3(location, data)
     typer.echo(json.dumps(found) if is_json else found["folder"])
@@ -72,7 +49,7 @@ def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
 
 def _find_location(model: str) -> str:
     """The hub id or s3:// URL of a model. Raises UsageError for anything that cannot be pulled."""
-    from filmgate.models.names import SHIPPED, is_hub_id, name_model
+    from filmgate.models.names import is_hub_id, name_model
     from filmgate.models.weights.location import is_remote, parse_location
 
     if is_remote(model):
@@ -80,8 +57,6 @@ def _find_location(model: str) -> str:
     location = name_model(model).location
     if is_hub_id(location) or is_remote(location):
         return location
-    if location in SHIPPED or Path(location).exists():
-        raise UsageError(f"{model} is on this machine already; use it with --model {model}", option="MODEL")
     raise UsageError(
         f"{model!r} is not a model that can be pulled; give a name of the catalog such as wan2.1-t2v-1.3b, a "
         "hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, or s3://BUCKET/models/NAME/vN/",
@@ -157,6 +132,8 @@ def verify(
     else:
         for result in results:
             typer.echo(f"{'damaged' if result.damaged else 'intact':<8} {result.url}")
+        if not results:
+            typer.echo("no model was pulled, so there is nothing to verify", err=True)
     damaged = [result for result in results if result.damaged]
     if damaged:
         first = damaged[0]
@@ -199,6 +176,31 @@ def evict(
         )
 
 
+@models.command("push")
+def push(
+    folder: Annotated[Path, typer.Argument(help="A diffusers folder, or a folder with one LoRA file.")],
+    url: Url,
+    is_json: AsJson = False,
+) -> None:
+    """Upload a model folder to S3 as a new version. The manifest is uploaded last."""
+    from filmgate.models.weights.location import parse_location
+    from filmgate.models.weights.push import push_folder
+    from filmgate.models.weights.remote import open_remote
+    from filmgate.settings import load_settings
+
+    remote = open_remote(parse_location(url, "URL"), load_settings().models)
+    pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
+    if is_json:
+        typer.echo(json.dumps(asdict(pushed)))
+    elif pushed.is_already_published:
+        typer.echo(f"{pushed.url} already exists with the same files")
+    else:
+        typer.echo(
+            f"{pushed.url}: {pushed.files} files, {_size(pushed.size_bytes)}, "
+            f"{pushed.uploaded_files} uploaded"
+        )
+
+
 def _evict(location: str, cache: "ModelCache") -> bool:
     from filmgate.models.names import is_hub_id
     from filmgate.models.weights.hub import evict_hub_model
@@ -234,12 +236,12 @@ def _print_models(found: "list[StoredModel]", *, is_json: bool) -> None:
     if is_json:
         typer.echo(json.dumps({"models": [model.as_dict() for model in found]}))
         return
+    width = max((len(model.model) for model in found), default=0)
     for model in found:
         details = [model.licence, model.revision[:12], model.used]
         notes = "  ".join(detail for detail in details if detail)
-        typer.echo(
-            f"{model.source:<8}{_size(model.size_bytes):>10}  {model.state:<10}  {model.model}  {notes}"
-        )
+        size = _size(model.size_bytes)
+        typer.echo(f"{model.source:<8}{size:>10}  {model.state:<10}  {model.model:<{width}}  {notes}")
 
 
 def _open_cache(data: Path | None, *, is_written: bool = False) -> "ModelCache":
@@ -269,5 +271,9 @@ def reset_canary(
     with opened_database(settings_with(data)) as database:
         deleted = SqlGoldenClips(database).delete(version)
     if not deleted:
-        raise UsageError(f"no golden clip of a version that starts with {version!r}", option="VERSION")
+        raise UsageError(
+            f"no golden clip is of a version that starts with {version!r}; the metric filmgate_model_loaded "
+            "has the versions in use",
+            option="VERSION",
+        )
     typer.echo(f"deleted {deleted} golden clips")

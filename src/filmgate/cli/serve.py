@@ -21,9 +21,13 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
             "the first is the default.  [default: admission.default_model]"
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on, or 0 for any free port.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder for jobs, clips and keys.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: api.host]")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on, or 0 for any free port.  [default: api.port]")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder for jobs, clips and keys.  [default: the `data` setting]")
+    ] = None,
     has_worker: Annotated[
         bool, typer.Option("--worker/--no-worker", help="Run a worker too, as a child process.")
     ] = True,
