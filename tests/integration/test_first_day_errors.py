@@ -35,6 +35,7 @@ WRONG = {
     'generate "a cat" --model ./nosuch': "--model: the folder ./nosuch does not exist",
     'generate "a cat" --model .': "--model: . has no model_index.json, so it is not a diffusers pipeline",
     "serve --model gpt-5": "--model: there is no model 'gpt-5'",
+    "serve --model a=flipbook --model a=miniature": "--model: two models have the name a; name one of them",
     "serve --model flipbook --no-worker": "--model: the models are loaded by the worker; remove --no-worker",
     "serve --host 192.0.2.1 --no-worker": "--host: cannot listen on 192.0.2.1:0: Cannot assign requested",
     "serve --port 99999": "api.port: must be at most 65535",
@@ -54,8 +55,8 @@ WRONG = {
     "tenant rotate nobody --overlap soon --data .": "'soon' is not a duration such as 30m, 24h or 7d",
     "tenant delete nobody --data .": "permanently destroys all data of tenant nobody; pass --yes",
     "keys rotate nobody --data .": "tenant nobody has no key yet; its first job creates one",
-    "keys rotate ../x --data .": "NAME: '../x' is not the name of a tenant; run `filmgate tenant list`",
-    "keys rewrap X --data .": "NAME: 'X' is not the name of a tenant; run `filmgate tenant list`",
+    "keys rotate ../x --data .": "NAME: '../x' is not the name of a tenant: a-z, 0-9 and -, at most",
+    "keys rewrap X --data .": "NAME: 'X' is not the name of a tenant: a-z, 0-9 and -, at most 63",
     "keys rewrap nobody --data .": "tenant nobody has no key yet; its first job creates one",
     "route video_x --data .": "JOB: tenant local has no job video_x; see --tenant",
     "audit export -o exists.jsonl --data .": (

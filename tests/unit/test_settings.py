@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_environment_wins_over_the_file(tmp_path):
     file = tmp_path / "filmgate.toml"
     file.write_text('[pipeline]\ncrf = 20\npreset = "fast"\n')
-    settings, origins = read_settings({"FILMGATE_PIPELINE__CRF": "23"}, file)
+    settings, origins = read_settings({"FILMGATE_PIPELINE__CRF": "23", "FILMGATE_CONFIG": str(file)})
     assert (settings.pipeline.crf, settings.pipeline.preset) == (23, "fast")
     sources = {origin.key: origin.source for origin in origins}
     assert sources["pipeline.crf"] == "FILMGATE_PIPELINE__CRF"
@@ -57,7 +57,7 @@ def test_a_bad_file_stops_the_start_and_is_named(tmp_path, content, words):
     file = tmp_path / "filmgate.toml"
     file.write_text(content)
     with pytest.raises(SettingsError, match=r"filmgate\.toml") as caught:
-        load_settings({}, file)
+        load_settings({"FILMGATE_CONFIG": str(file)})
     assert words in str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_a_secret_of_the_wrong_type_is_not_printed(tmp_path):
     file = tmp_path / "filmgate.toml"
     file.write_text("[provider]\napi_key = 12345\n")
     with pytest.raises(SettingsError, match=r"provider\.api_key: must be a string") as caught:
-        load_settings({}, file)
+        load_settings({"FILMGATE_CONFIG": str(file)})
     assert "12345" not in str(caught.value)
 
 

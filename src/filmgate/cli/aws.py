@@ -10,8 +10,8 @@ import typer
 
 from filmgate.aws.deployment import Role
 from filmgate.cli.data_folder import settings_with
+from filmgate.cli.options import read_tenant
 from filmgate.errors import UsageError
-from filmgate.jobs import TENANT_ID_PATTERN
 
 if TYPE_CHECKING:
     from filmgate.aws.deployment import Deployment, TenantScope
@@ -84,7 +84,9 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     given = {"store.kms_key": kms_key or None, "models.kms_key": models_key or None}
     settings = settings_with(None, given | _locations(bucket, region, models))
     deployment = open_deployment(settings, account, queue, staging)
-    scope = TenantScope(deployment, TENANT_TAG if is_by_tag else check_tenant(tenant))
+    if tenant != "*":
+        read_tenant(tenant)
+    scope = TenantScope(deployment, TENANT_TAG if is_by_tag else tenant)
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
 
@@ -169,7 +171,7 @@ def _check_tenants(deployment: "Deployment", names: Sequence[str], option: str) 
 
     if "*" in names:
         raise UsageError(f"* is not the name of a tenant; repeat {option} for each one", option=option)
-    tenants = tuple(check_tenant(name, option) for name in names)
+    tenants = tuple(read_tenant(name, option) for name in names)
     if tenants and not TenantScope(deployment, tenants[0]).alias:
         raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
     return tenants
@@ -229,10 +231,3 @@ def queue_names(waker: str) -> list[str]:
         return []
     name = waker.rstrip("/").rpartition("/")[2]
     return [re.sub(r"\{\w+\}", "*", name)] if name else []
-
-
-def check_tenant(name: str, option: str = "--tenant") -> str:
-    """The name, if it is a tenant id or `*`. Raises UsageError."""
-    if name != "*" and not TENANT_ID_PATTERN.fullmatch(name):
-        raise UsageError(f"{name!r} is not the name of a tenant", option=option)
-    return name

@@ -99,10 +99,9 @@ def require_writable(path: Path | None, option: str) -> None:
 
 def _check_models(given: list[str], kinds: "Sequence[ClipKind]") -> dict[str, str]:
     """The locations of the models by name. Raises UsageError for a clip of a model that is not served."""
-    from filmgate.cli.worker import check_locations, parse_models
+    from filmgate.cli.worker import find_models
 
-    models = parse_models(given)
-    check_locations(models)
+    models = find_models(given)
     if unknown := [kind.model for kind in kinds if kind.model and kind.model not in models]:
         raise UsageError(f"model={unknown[0]} is not served; add --model {unknown[0]}", option="--clip")
     return models

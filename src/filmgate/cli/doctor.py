@@ -9,9 +9,8 @@ import typer
 
 from filmgate.aws.clients import has_boto3
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
-from filmgate.cli.options import AsJson
-from filmgate.errors import UsageError
-from filmgate.jobs import TENANT_ID_PATTERN, TenantId
+from filmgate.cli.options import AsJson, read_tenant
+from filmgate.jobs import TenantId
 from filmgate.telemetry.findings import Finding, Verdict, examine_machine, missing_aws, missing_worker
 
 if TYPE_CHECKING:
@@ -26,11 +25,10 @@ def doctor(
     is_json: AsJson = False,
 ) -> None:
     """Check Python, GPU, encoders, disk, provider and AWS, and print a remedy for every problem."""
-    if not TENANT_ID_PATTERN.fullmatch(tenant):
-        raise UsageError(f"{tenant!r} is not the name of a tenant", option="--tenant")
+    tenant_id = read_tenant(tenant)
     settings = settings_with(data)
     report_data_folder(settings)
-    findings = list(examine(settings, TenantId(tenant)))
+    findings = list(examine(settings, tenant_id))
     if is_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

@@ -13,9 +13,8 @@ from filmgate.cli.data_folder import (
     require_data_folder,
     settings_with,
 )
-from filmgate.cli.options import AsJson
+from filmgate.cli.options import AsJson, read_tenant
 from filmgate.errors import UsageError
-from filmgate.jobs import TENANT_ID_PATTERN, TenantId
 
 if TYPE_CHECKING:
     from filmgate.settings import Settings
@@ -29,7 +28,7 @@ keys = typer.Typer(help="Rotate and rewrap tenant encryption keys.", no_args_is_
 @keys.command("rotate")
 def rotate_key(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     """Create a new encryption key for a tenant. Data encrypted with older keys stays readable."""
-    tenant_id = read_tenant(name)
+    tenant_id = read_tenant(name, "NAME")
     settings = settings_with(data)
     keyring = open_file_keyring(settings)
     report_data_folder(settings)
@@ -45,7 +44,7 @@ def rewrap_keys(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     from filmgate.store import open_store
     from filmgate.store.keys.data_keys import DataKeys
 
-    tenant_id = read_tenant(name)
+    tenant_id = read_tenant(name, "NAME")
     settings = settings_with(data)
     keyring = open_file_keyring(settings)
     with opened_database(settings) as database:
@@ -53,13 +52,6 @@ def rewrap_keys(name: Name, data: Data = None, is_json: AsJson = False) -> None:
         done = Rewrapping(database, store, keyring).run(tenant_id)
     text = f"{done.prompts} prompts and {done.objects} objects rewrapped, {done.pruned_keys} old keys deleted"
     typer.echo(json.dumps(asdict(done)) if is_json else text)
-
-
-def read_tenant(name: str) -> TenantId:
-    """Raises UsageError for a text that is not the name of a tenant."""
-    if not TENANT_ID_PATTERN.fullmatch(name):
-        raise UsageError(f"{name!r} is not the name of a tenant; run `filmgate tenant list`", option="NAME")
-    return TenantId(name)
 
 
 def open_file_keyring(settings: "Settings") -> "FileKeyring":

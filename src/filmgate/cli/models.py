@@ -38,9 +38,11 @@ def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
 
     A hub model is pinned: it is loaded at this revision until it is pulled again.
     """
-    from filmgate.models.names import SHIPPED, is_hub_id
+    from filmgate.models.names import SHIPPED, is_hub_id, name_model
+    from filmgate.models.weights.location import is_remote
 
-    if model in SHIPPED or Path(model).exists():
+    place = model if is_remote(model) else name_model(model).location
+    if place in SHIPPED or Path(place).exists():
         raise UsageError(f"{model} is on this machine already; use it with --model {model}", option="MODEL")
     location = _find_location(model)
     found = _pull_from_hub(location) if is_hub_id(location) else _pull_from_s3(location, data)

@@ -1,4 +1,4 @@
-"""Options that commands share: `--json`, and groups of options that belong to a function."""
+"""Options that commands share: `--json`, names of tenants, and groups of options of a function."""
 
 import inspect
 from collections.abc import Callable
@@ -6,8 +6,19 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from filmgate.errors import UsageError
+from filmgate.jobs import TENANT_ID_PATTERN, TenantId
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Command: TypeAlias = Callable[..., None]
+
+
+def read_tenant(name: str, option: str = "--tenant") -> TenantId:
+    """Raises UsageError for a text that cannot be the name of a tenant."""
+    if not TENANT_ID_PATTERN.fullmatch(name):
+        message = f"{name!r} is not the name of a tenant: a-z, 0-9 and -, at most 63 characters"
+        raise UsageError(message, option=option)
+    return TenantId(name)
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -9,7 +9,7 @@ import typer
 
 from filmgate.cli.banner import print_banner
 from filmgate.cli.data_folder import settings_with
-from filmgate.cli.worker import check_locations, parse_models
+from filmgate.cli.worker import find_models
 from filmgate.errors import UsageError
 
 
@@ -45,8 +45,7 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     """Serve the API on this machine, with a queue, an encrypted store and a worker."""
     if model and not has_worker:
         raise UsageError("the models are loaded by the worker; remove --no-worker", option="--model")
-    models = parse_models(model or [])
-    check_locations(models)
+    models = find_models(model or [])
     given = {
         "api.host": host,
         "api.port": port,

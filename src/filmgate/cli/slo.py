@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
-from filmgate.cli.options import AsJson
+from filmgate.cli.options import AsJson, read_tenant
 from filmgate.errors import UsageError
-from filmgate.jobs import TENANT_ID_PATTERN
 
 if TYPE_CHECKING:
     from filmgate.slo.attainment import Attainment
@@ -112,11 +111,10 @@ def print_alarms(
     from filmgate.settings import load_settings
     from filmgate.slo.cloudwatch import alarm_documents
 
-    if wrong := [name for name in tenants or () if not TENANT_ID_PATTERN.fullmatch(name)]:
-        raise UsageError(f"{wrong[0]!r} is not the name of a tenant", option="--tenant")
+    names = [read_tenant(name) for name in tenants or ()]
     settings = load_settings()
     chosen = settings.slo.runbooks if runbooks is None else runbooks
-    alarms = alarm_documents(settings.admission.promise_seconds, chosen, topic, tenants or ())
+    alarms = alarm_documents(settings.admission.promise_seconds, chosen, topic, names)
     typer.echo(json.dumps({"alarms": alarms}, indent=1))
 
 

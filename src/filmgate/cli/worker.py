@@ -11,7 +11,7 @@ from filmgate.errors import FilmgateError, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from filmgate.settings import Settings
     from filmgate.worker.base import Runner
@@ -55,8 +55,7 @@ def worker(
 
 def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], None]") -> None:
     """Render these models on the device of this process."""
-    models = parse_models(given)
-    check_locations(models)
+    models = find_models(given)
     from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
     from filmgate.worker.tracing import StartUp
     from filmgate.worker_process import run_worker
@@ -117,6 +116,7 @@ def explain(error: Exception) -> str:
 def run_managed(settings: "Settings", models: list[str]) -> None:
     """Serve the given models; by default all models of the service, because the provider renders them."""
     from filmgate.models.cards import open_registry
+    from filmgate.models.names import name_model
     from filmgate.providers import open_provider
     from filmgate.worker_process import run_managed_worker
 
@@ -127,21 +127,24 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
         )
     admission = settings.admission
     cards = open_registry(admission.default_model, admission.models_file).cards
-    served = tuple(parse_models(models)) or tuple(card.name for card in cards)
+    served = tuple(name_model(text).name for text in models) or tuple(card.name for card in cards)
     run_managed_worker(settings, served, open_provider(settings.provider))
 
 
-def parse_models(given: list[str]) -> dict[str, str]:
-    """Locations by model name, of any number of `--model`."""
-    from filmgate.models.names import name_model
+def find_models(given: list[str]) -> dict[str, str]:
+    """Locations by model name, of any number of `--model`.
 
-    named = [name_model(text) for text in given]
-    return {model.name: model.location for model in named}
+    Raises UsageError for a model that cannot be loaded from anywhere, and for two models of one name.
+    """
+    from filmgate.models.names import check_location, name_model
 
-
-def check_locations(models: "Mapping[str, str]") -> None:
-    """Raises UsageError for a model that cannot be loaded from anywhere."""
-    from filmgate.models.names import check_location
-
-    for location in models.values():
-        check_location(location)
+    models: dict[str, str] = {}
+    for text in given:
+        model = name_model(text)
+        check_location(model.location)
+        if models.setdefault(model.name, model.location) != model.location:
+            raise UsageError(
+                f"two models have the name {model.name}; name one of them with NAME=LOCATION",
+                option="--model",
+            )
+    return models

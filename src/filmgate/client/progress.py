@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from filmgate.client.protocol import Video
 
@@ -20,8 +20,7 @@ def shown_progress(*, is_wanted: bool) -> Iterator[Callable[[Video], None]]:
     if not (console.is_terminal or console.is_jupyter):
         yield _lines(console)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=console) as bar:
+    with Progress(TextColumn("{task.description}"), BarColumn(), console=console) as bar:
         task = bar.add_task("sending", total=100)
         yield lambda video: bar.update(task, completed=video.progress, description=video.summary)
 

@@ -98,19 +98,17 @@ class Origin:
     description: str
 
 
-def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The effective settings. Raises SettingsError that names the key and the expected value."""
-    settings, _ = read_settings(environ, file)
+    settings, _ = read_settings(environ)
     return settings
 
 
-def read_settings(
-    environ: Mapping[str, str] | None = None, file: Path | None = None
-) -> tuple[Settings, list[Origin]]:
+def read_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[Origin]]:
     """The effective settings and the origin of every value."""
     environ = os.environ if environ is None else environ
-    path = file or Path(environ.get(FILE_VARIABLE, DEFAULT_FILE))
-    from_file = _read_file(path, is_required=file is not None or FILE_VARIABLE in environ)
+    path = Path(environ.get(FILE_VARIABLE, DEFAULT_FILE))
+    from_file = _read_file(path, is_required=FILE_VARIABLE in environ)
     from_env = {_env_key(name): value for name, value in environ.items() if _is_ours(name)}
     standard = {key: environ[name] for name, key in _STANDARD_VARIABLES.items() if environ.get(name)}
     sources = {key: name for name, key in _STANDARD_VARIABLES.items() if key in standard}

@@ -4,8 +4,9 @@ import pytest
 import typer
 
 from filmgate.cli import run_command
-from filmgate.cli.worker import parse_models
-from filmgate.errors import DeviceBroken, DeviceDrifted, DeviceError, SettingsError
+from filmgate.cli.worker import find_models
+from filmgate.errors import DeviceBroken, DeviceDrifted, DeviceError, SettingsError, UsageError
+from filmgate.models.names import name_model
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,16 @@ from filmgate.errors import DeviceBroken, DeviceDrifted, DeviceError, SettingsEr
     ],
 )
 def test_a_model_without_a_name_is_called_by_its_last_part(given, models):
-    assert parse_models(given) == models
+    assert {model.name: model.location for model in map(name_model, given)} == models
+
+
+def test_two_models_of_one_name_are_an_error_unless_they_are_the_same():
+    assert find_models(["flipbook", "tiny=miniature", "flipbook"]) == {
+        "flipbook": "flipbook",
+        "tiny": "miniature",
+    }
+    with pytest.raises(UsageError, match="two models have the name tiny"):
+        find_models(["tiny=miniature", "tiny=flipbook"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from filmgate.cli.worker import parse_models
+from filmgate.cli.worker import find_models
 from filmgate.errors import UsageError
 from filmgate.models.weights.location import ModelLocation, is_remote, parse_location
 
@@ -33,5 +33,5 @@ def test_only_s3_urls_are_remote():
 
 def test_a_worker_names_a_model_without_a_name_by_its_url():
     url = "s3://film/models/wan2.1/v3/"
-    assert parse_models([url]) == {"wan2.1": url}
-    assert parse_models([f"video={url}", "flipbook"]) == {"video": url, "flipbook": "flipbook"}
+    assert find_models([url]) == {"wan2.1": url}
+    assert find_models([f"video={url}", "flipbook"]) == {"video": url, "flipbook": "flipbook"}

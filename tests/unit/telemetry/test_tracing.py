@@ -115,9 +115,9 @@ def test_without_an_endpoint_nothing_is_traced():
 
 def test_the_standard_variable_sets_the_endpoint_and_our_own_wins(tmp_path):
     standard = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
-    assert load_settings(standard, None).traces.endpoint == "http://collector:4318"
+    assert load_settings(standard).traces.endpoint == "http://collector:4318"
     own = standard | {"FILMGATE_TRACES__ENDPOINT": "http://other:4318"}
-    assert load_settings(own, None).traces.endpoint == "http://other:4318"
+    assert load_settings(own).traces.endpoint == "http://other:4318"
 
 
 def test_the_sdk_is_not_imported_unless_an_endpoint_is_set():
