@@ -18,7 +18,8 @@ def test_a_video_is_listed_shown_watched_and_downloaded(service, client, jobs, t
     video = client.post("/v1/videos", json={"prompt": "a cat"}).json()
     code, out, err = jobs("list")
     assert (code, video["id"] in out, f"server: {service.url}" in err) == (0, True, True)
-    assert "can show only 18 objects" in jobs("show", video["id"])[1]
+    shown = jobs("show", video["id"])[1]
+    assert ("can show only 18 objects" in shown, video["trace_id"] in shown) == (True, True)
     service.hand().make()
     code, out, err = jobs("watch", video["id"])
     assert (code, "state     completed" in out, "completed" in err) == (0, True, True)

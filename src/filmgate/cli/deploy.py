@@ -1,4 +1,4 @@
-"""`filmgate deploy`: values for the Helm chart from a plan, a check against the plan, and the migration."""
+"""`filmgate deploy`: values for the Helm chart from a plan, a check against the plan, and migration."""
 
 import json
 from dataclasses import asdict
@@ -14,7 +14,8 @@ from filmgate.cli.plan.options import UserFile
 from filmgate.errors import RunError, UsageError
 
 deploy = typer.Typer(
-    help="Print Helm values for a plan, check an installation against its plan, and migrate the database.",
+    help="Print Helm values for a plan, check an installation against it, migrate the database, simulate "
+    "the autoscaler.",
     no_args_is_help=True,
 )
 

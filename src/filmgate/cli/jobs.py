@@ -144,6 +144,7 @@ def print_video(video: "Video", *, is_json: bool) -> None:
         "model": video.model,
         "video": f"{video.size}, {video.seconds} s",
         "route": video.fields.get("route"),
+        "trace": video.fields.get("trace_id"),
     }
     lines = [f"{name:<10}{value}" for name, value in rows.items()]
     typer.echo("\n".join(lines + [f"{'warning':<10}{text}" for text in video.warnings]))
