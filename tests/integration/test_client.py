@@ -262,6 +262,20 @@ def test_a_body_that_is_cut_off_is_an_error_and_leaves_no_file(client_type, name
     assert (caught.value.reason, list(tmp_path.iterdir())) == ("connection_lost", [])
 
 
+@both
+@pytest.mark.parametrize("name", ["download", "list"])
+def test_a_body_that_cannot_be_decoded_is_an_error(client_type, name, tmp_path, no_pauses):
+    def send(_request):
+        stream = httpx.ByteStream(b"not compressed")
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
+
+    with (
+        client_type("http://x", transport=httpx.MockTransport(send)) as client,
+        pytest.raises(RequestFailed, match="http://x"),
+    ):
+        CALLS[name](client, tmp_path)
+
+
 def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
     # The chunk is in a buffer until the file is closed.
     error = pytest.raises(WriteError, match="clip.mp4 cannot be written")

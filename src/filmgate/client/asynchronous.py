@@ -73,7 +73,7 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
                     async for line in response.aiter_lines():
                         for event in reader.feed(line):
                             yield event
-            except httpx.TransportError as exc:
+            except httpx.RequestError as exc:
                 error = exc
             if reader.is_done:
                 return
@@ -125,7 +125,7 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
             )
             if not response.is_success:
                 await response.aread()
-        except httpx.TransportError as exc:
+        except httpx.RequestError as exc:
             return exc
         return response
 
@@ -135,5 +135,5 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
             try:
                 async for chunk in response.aiter_bytes():
                     yield chunk
-            except httpx.TransportError as exc:
+            except httpx.RequestError as exc:
                 raise connection_lost(self._url, exc) from exc

@@ -97,7 +97,7 @@ class Filmgate(Connection[httpx.Client]):
                 with closing(self._run(self._send(reader.call))) as response:
                     for line in response.iter_lines():
                         yield from reader.feed(line)
-            except httpx.TransportError as exc:
+            except httpx.RequestError as exc:
                 error = exc
             if reader.is_done:
                 return
@@ -146,7 +146,7 @@ class Filmgate(Connection[httpx.Client]):
             response = self._http.send(request, stream=step.is_streamed, follow_redirects=step.is_streamed)
             if not response.is_success:
                 response.read()
-        except httpx.TransportError as exc:
+        except httpx.RequestError as exc:
             return exc
         return response
 
@@ -155,5 +155,5 @@ class Filmgate(Connection[httpx.Client]):
         with closing(self._run(self._send(call))) as response:
             try:
                 yield from response.iter_bytes()
-            except httpx.TransportError as exc:
+            except httpx.RequestError as exc:
                 raise connection_lost(self._url, exc) from exc

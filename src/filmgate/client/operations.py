@@ -50,7 +50,7 @@ class Pause:
 
 
 Step = Call | Pause
-Answer = httpx.Response | httpx.TransportError | None
+Answer = httpx.Response | httpx.RequestError | None
 Operation = Generator[Step, Answer, T]
 
 

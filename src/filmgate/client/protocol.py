@@ -186,7 +186,7 @@ def _explain(error: Exception | None) -> str:
     return str(error) or type(error).__name__
 
 
-def stream_ended() -> httpx.TransportError:
+def stream_ended() -> httpx.RequestError:
     """The error of an event stream that ended before its video."""
     return httpx.RemoteProtocolError("the event stream ended before the video")
 
