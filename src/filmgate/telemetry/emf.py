@@ -85,16 +85,21 @@ class EmfWriter:
         return max(value - before, 0.0)
 
     def _new_values(self, name: str, labels: Labels, buckets: dict[float, float]) -> list[float]:
-        """The upper bound of its bucket for every new observation, thinned out to what the format allows."""
+        """The upper bound of its bucket for every new observation, thinned out to what the format allows.
+
+        Running totals are rounded, so the buckets together have at most `_MAX_VALUES` values.
+        """
         grown = {bound: self._increase(f"{name}:{bound}", labels, count) for bound, count in buckets.items()}
         total = sum(grown.values())
         scale = min(1.0, _MAX_VALUES / total) if total else 0.0
         # Observations above the last bound are written as the last bound.
         last = max(bound for bound in buckets if bound != float("inf"))
-        values = []
+        values: list[float] = []
+        seen = 0.0
         for bound, count in grown.items():
-            values += [min(bound, last)] * round(count * scale)
-        return values[:_MAX_VALUES]
+            seen += count
+            values += [min(bound, last)] * (round(seen * scale) - len(values))
+        return values
 
 
 def writing_emf(registry: CollectorRegistry, seconds: float) -> AbstractContextManager[object]:

@@ -123,3 +123,16 @@ def test_many_observations_are_thinned_out_in_proportion(written):
     (line,) = written.write()
     values = line["filmgate_job_seconds"]
     assert (len(values), values.count(1.0)) == (100, 10)
+
+
+def test_thinned_out_observations_keep_the_slowest(written):
+    bounds = [float(bound) for bound in range(1, 16)]
+    seconds = Histogram("filmgate_job_seconds", "Seconds.", registry=written.registry, buckets=bounds)
+    written.write()
+    for bound in bounds:
+        for _ in range(11):
+            seconds.observe(bound)
+    (line,) = written.write()
+    values = line["filmgate_job_seconds"]
+    assert len(values) == 100
+    assert {values.count(bound) for bound in bounds} == {6, 7}
