@@ -45,8 +45,10 @@ class OtlpTracer:
         resource = Resource.create({"service.name": f"filmgate-{service}", "service.version": release}).merge(
             OTELResourceDetector().detect()
         )  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
+        ratio = TraceIdRatioBased(settings.ratio)
         self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(settings.ratio)),
+            # `start` rejects what the caller does not sample: here, "not sampled" means undecided.
+            sampler=ParentBased(ratio, remote_parent_not_sampled=ratio),
             resource=resource,
             id_generator=self._ids,
             shutdown_on_exit=False,
@@ -132,7 +134,7 @@ def _to_span_context(context: TraceContext) -> SpanContext:
         trace_id=int(context.trace_id, 16),
         span_id=int(context.span_id or "0", 16),
         is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        trace_flags=TraceFlags(TraceFlags.SAMPLED if context.is_sampled else TraceFlags.DEFAULT),
     )
 
 

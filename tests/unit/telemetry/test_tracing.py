@@ -96,6 +96,14 @@ def test_the_ratio_applies_to_traces_that_start_here(exported):
     assert [span.name for span in exported(work, ratio=0.0)] == ["continued"]
 
 
+def test_the_ratio_applies_to_a_parent_without_a_decision(exported):
+    """X-Ray's header may name a parent and leave the decision open."""
+    undecided = TraceContext(TRACE, SPAN, None)
+    assert exported(lambda tracer: tracer.start("x", undecided).end(), ratio=0.0) == []
+    (span,) = exported(lambda tracer: tracer.start("x", undecided).end(), ratio=1.0)
+    assert (span.trace_id, span.parent) == (TRACE, SPAN)
+
+
 def test_a_collector_that_does_not_answer_delays_the_end_by_its_timeout_only():
     import time
 
