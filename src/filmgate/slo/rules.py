@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from filmgate.slo.alerts import Alert
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts
 from filmgate.slo.recording import RECORDINGS, Recording
-from filmgate.slo.yaml_text import Node, to_yaml
+
+Node: TypeAlias = "str | int | float | bool | Mapping[str, Node] | Sequence[Node] | None"
 
 INTERVAL = "30s"
 # Every selector in a rule: the name of a metric or recording rule, and its matchers if it has any.
@@ -79,3 +81,29 @@ def _to_rule(alert: Alert, runbooks: str, release: Release) -> Node:
             "runbook_url": runbook_url(alert, runbooks),
         },
     }
+
+
+def to_yaml(node: Node) -> str:
+    """The document with a line end. Strings are quoted as in JSON, which YAML includes."""
+    return "\n".join(_lines(node)) + "\n"
+
+
+def _lines(node: Node, indent: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if _is_nested(value):
+                yield f"{indent}{key}:"
+                yield from _lines(value, indent + "  ")
+            else:
+                yield f"{indent}{key}: {json.dumps(value)}"
+    elif isinstance(node, Sequence) and not isinstance(node, str):
+        for item in node:
+            first, *rest = _lines(item, indent + "  ") if _is_nested(item) else [json.dumps(item)]
+            yield f"{indent}- {first.strip()}"
+            yield from rest
+    else:
+        yield f"{indent}{json.dumps(node)}"
+
+
+def _is_nested(node: Node) -> bool:
+    return isinstance(node, Mapping | Sequence) and not isinstance(node, str) and len(node) > 0

@@ -12,8 +12,7 @@ from filmgate.slo.attainment import WINDOWS
 from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
 from filmgate.slo.recording import RECORDINGS
-from filmgate.slo.rules import Release, rules_file
-from filmgate.slo.yaml_text import to_yaml
+from filmgate.slo.rules import Release, rules_file, to_yaml
 from filmgate.telemetry.metrics import METRICS, Kind
 from tests.prometheus import check_histories, dashboard_queries, firing, promtool
 
