@@ -116,7 +116,11 @@ class Results:
 def report(measured: "dict[str, Measured]", about: dict[str, object]) -> dict[str, object]:
     """Seconds and ratios, ready for JSON."""
     pixels = int(str(about["frames"])) * int(str(about["width"])) * int(str(about["height"]))
-    results = {name: {**asdict(m), **_per_pixel(m, pixels)} for name, m in measured.items()}
+    results = {
+        name: asdict(m)
+        | {"bytes_copied_per_pixel": round(m.gpu.bytes_to_host / pixels, 4) if m.gpu else None}
+        for name, m in measured.items()
+    }
     overlapped = measured.get("overlapped")
     ratios = {
         f"overlapped_to_{name}": round(overlapped.seconds / m.seconds, 4)
@@ -130,11 +134,6 @@ def report(measured: "dict[str, Measured]", about: dict[str, object]) -> dict[st
     return {"results": results, "ratios": ratios}
 
 
-def _per_pixel(measured: "Measured", pixels: int) -> dict[str, float | None]:
-    copied = measured.gpu.bytes_to_host / pixels if measured.gpu else None
-    return {"bytes_copied_per_pixel": round(copied, 4) if copied is not None else None}
-
-
 def draw(pair: "Pair", about: dict[str, object]) -> str:
     """Both loops as one SVG."""
     from filmgate.pipeline.bench.drawing import draw_timeline
@@ -145,9 +144,10 @@ def draw(pair: "Pair", about: dict[str, object]) -> str:
 
 def table(result: "dict[str, object]") -> str:
     """The result as a table."""
-    results, ratios = result["results"], result["ratios"]
+    results, ratios, agreement = result["results"], result["ratios"], result["agreement"] or {}
     assert isinstance(results, dict)
     assert isinstance(ratios, dict)
+    assert isinstance(agreement, dict)
     about = ("vae", "width", "height", "frames", "device")
     lines = ["  ".join(f"{name} {result[name]}" for name in about)]
     lines.append(f"{'variant':<14}{'seconds':>9}{'kernels':>10}{'GPU GiB':>9}{'host GiB':>10}{'B/pixel':>9}")
@@ -163,6 +163,5 @@ def table(result: "dict[str, object]") -> str:
         if row["phases"]:
             lines.append("  " + ", ".join(f"{n.split('_')[0]} {s:.3f} s" for n, s in row["phases"].items()))
     lines += [f"{name.replace('_', ' ')}: {value}" for name, value in ratios.items()]
-    if result["agreement"]:
-        lines.append(f"outputs: {result['agreement']}")
+    lines += [f"{name.replace('_', ' ')}: {value}" for name, value in agreement.items()]
     return "\n".join(lines)
