@@ -12,7 +12,7 @@ from filmgate.cli.options import AsJson, read_tenant
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from filmgate.slo.attainment import Attainment
+    from filmgate.slo.report import Attainment
 
 slo = typer.Typer(
     help="Show SLO attainment; print alert rules, alarms and dashboards.", invoke_without_command=True

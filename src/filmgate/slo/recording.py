@@ -4,24 +4,24 @@ Metrics from the database are the same in all replicas: the maximum over replica
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from filmgate.slo.attainment import WINDOWS
 from filmgate.telemetry import metrics as m
 
+# The windows of the burn-rate alerts, by name.
+WINDOWS = {
+    "5m": 300.0,
+    "30m": 1800.0,
+    "1h": 3600.0,
+    "2h": 7200.0,
+    "6h": 21600.0,
+    "1d": 86400.0,
+    "3d": 259200.0,
+}
 BURN_RATE = "filmgate:slo_burn:rate{}"
 LATE_RATIO = "filmgate:slo_late:ratio_rate1h"
 P50, P95, P99 = (f"filmgate:job_seconds:p{quantile}_1h" for quantile in (50, 95, 99))
 WAITING = "filmgate:jobs_waiting:sum"
 WAITING_BY_MODEL = "filmgate:jobs_waiting:by_model"
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One recording rule."""
-
-    name: str
-    expression: str
 
 
 def sum_by(metric: m.Metric, labels: Sequence[str], expression: str) -> str:
@@ -62,12 +62,13 @@ def waiting(*labels: str) -> str:
     return f'sum{kept}(max by (model, tenant) ({m.JOBS.name}{{state="queued",route="gpu"}}))'
 
 
-RECORDINGS = (
-    Recording(LATE_RATIO, late_ratio("1h", "class")),
-    *(Recording(BURN_RATE.format(window), burn_rate(window, "class")) for window in WINDOWS),
-    Recording(P50, percentile(m.JOB_SECONDS, 0.5, "model", "route")),
-    Recording(P95, percentile(m.JOB_SECONDS, 0.95, "model", "route")),
-    Recording(P99, percentile(m.JOB_SECONDS, 0.99, "model", "route")),
-    Recording(WAITING, waiting()),
-    Recording(WAITING_BY_MODEL, waiting("model")),
-)
+# The expression of each recorded series.
+RECORDINGS = {
+    LATE_RATIO: late_ratio("1h", "class"),
+    **{BURN_RATE.format(window): burn_rate(window, "class") for window in WINDOWS},
+    P50: percentile(m.JOB_SECONDS, 0.5, "model", "route"),
+    P95: percentile(m.JOB_SECONDS, 0.95, "model", "route"),
+    P99: percentile(m.JOB_SECONDS, 0.99, "model", "route"),
+    WAITING: waiting(),
+    WAITING_BY_MODEL: waiting("model"),
+}

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from filmgate.slo.alerts import Alert
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts
-from filmgate.slo.recording import RECORDINGS, Recording
+from filmgate.slo.recording import RECORDINGS
 
 Node: TypeAlias = "str | int | float | bool | Mapping[str, Node] | Sequence[Node] | None"
 
@@ -48,7 +48,7 @@ def rules_file(
     runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE, release: Release = ALL_RELEASES
 ) -> str:
     """The recording rules and alerts as YAML, for the series of one release or of all."""
-    recorded: list[Node] = [_to_recording(rule, release) for rule in RECORDINGS]
+    recorded: list[Node] = [_to_recording(name, text, release) for name, text in RECORDINGS.items()]
     alerts: list[Node] = [_to_rule(alert, runbooks, release) for alert in all_alerts(gpu_metrics)]
     groups: list[Node] = [
         {"name": "filmgate-recordings", "interval": INTERVAL, "rules": recorded},
@@ -64,10 +64,10 @@ def runbook_url(alert: Alert, runbooks: str) -> str:
     return f"{runbooks.rstrip('/')}/{alert.runbook}/"
 
 
-def _to_recording(rule: Recording, release: Release) -> Node:
+def _to_recording(name: str, expression: str, release: Release) -> Node:
     """A recorded series has the labels of its release: the sums in its expression drop them."""
     labels: dict[str, Node] = {"labels": dict(release.labels)} if release.labels else {}
-    return {"record": rule.name, "expr": release.select(rule.expression), **labels}
+    return {"record": name, "expr": release.select(expression), **labels}
 
 
 def _to_rule(alert: Alert, runbooks: str, release: Release) -> Node:

@@ -5,9 +5,9 @@ import pytest
 from filmgate.errors import SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import SloSettings
-from filmgate.slo.attainment import attain
 from filmgate.slo.counts import SloCount
 from filmgate.slo.objectives import parse_objectives
+from filmgate.slo.report import attain
 from filmgate.tenants.base import PartialObjective, Tenant
 from tests.tickets import make_spec
 

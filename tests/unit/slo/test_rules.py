@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from filmgate.slo.alerts import SLO_ALERTS, TENANT_ALERT
-from filmgate.slo.attainment import WINDOWS
 from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
-from filmgate.slo.recording import RECORDINGS
+from filmgate.slo.recording import RECORDINGS, WINDOWS
 from filmgate.slo.rules import Release, rules_file, to_yaml
 from filmgate.telemetry.metrics import METRICS, Kind
 from tests.prometheus import check_histories, dashboard_queries, firing, promtool
@@ -324,14 +323,14 @@ def exported_names():
     for metric in METRICS:
         histogram = {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
         names |= histogram if metric.kind is Kind.HISTOGRAM else {metric.name}
-    return names | {rule.name for rule in RECORDINGS}
+    return names | RECORDINGS.keys()
 
 
 @pytest.mark.parametrize(
     ("where", "query"),
     [
         *((a.name, a.expression) for a in ALERTS),
-        *((r.name, r.expression) for r in RECORDINGS),
+        *RECORDINGS.items(),
         *dashboard_queries(),
     ],
 )
