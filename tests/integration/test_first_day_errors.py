@@ -23,6 +23,7 @@ WRONG = {
     'generate "a cat" --size 9999x9999': "flipbook cannot render 9999x9999; the nearest size is 512x512",
     'generate "a cat" --seconds 1000': "the nearest length is 12 seconds",
     'generate "a cat" --frames 6': "flipbook renders 5, 9, 13 ... 193 frames; the nearest to 6 is 5",
+    'generate "a cat" --step 4': "there is no option --step; did you mean --steps? see `filmgate generate",
     'generate "a cat" --fps 12': "--fps: fps must be 16, got 12",
     'generate "a cat" --steps 0': "--steps: steps must be between 1 and 100, got 0; the nearest is 1",
     'generate "a cat" -o clip.avi': "--output: clips are MP4 files; use clip.mp4 instead of clip.avi",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 
 import typer
 
@@ -14,11 +15,17 @@ def _name(parameter: str) -> str:
     return parameter if parameter.startswith("'-") else parameter.strip("'").upper()
 
 
+def _suggest(option: str, known: str) -> str:
+    """The most similar option; the parser lists several, by name."""
+    (nearest,) = get_close_matches(option, known.split(", "), n=1, cutoff=0)
+    return f"there is no option {option}; did you mean {nearest}?"
+
+
 # What the parser says, and how the documentation would say it.
 _PLAIN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Invalid value for (.+?): (.*)", r"\1: \2"),
     (r"Missing (?:option|argument) (.*?)\.(?: .*)?$", lambda found: f"{_name(found[1])} is missing"),
-    (r"No such option: (\S+) \(Possible options: (.*)\)", r"there is no option \1; did you mean \2?"),
+    (r"No such option: (\S+) \(Possible options: (.*)\)", lambda found: _suggest(*found.groups())),
     (r"No such option: (\S+)", r"there is no option \1"),
     (r"No such command '(.*?)'\. Did you mean '([\w-]+)'.*\?", r"there is no command \1; did you mean \2?"),
     (r"No such command '(.*?)'\.?", r"there is no command \1"),

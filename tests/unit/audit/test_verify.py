@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from filmgate.audit.records import ORIGIN, AuditRecord, Head, chain_hash
 from filmgate.audit.signing import LocalSigner
 from filmgate.audit.verify import verify
+from filmgate.errors import UsageError
 from filmgate.jobs import TenantId
 
 SIGNER = LocalSigner(b"k" * 32)
@@ -147,3 +148,8 @@ def test_the_payload_of_a_signature_covers_every_claim():
         other = value + "0" if isinstance(value, str) else value + 1
         assert replace(HEAD, **{name: other}).payload != HEAD.payload
     assert json.loads(json.dumps(asdict(HEAD)))["signature"] == HEAD.signature
+
+
+def test_a_public_key_that_cannot_be_read_is_an_error_with_a_remedy():
+    with pytest.raises(UsageError, match="is not PEM; give another one with --public-key"):
+        verify(CHAIN, [HEAD], public_key="not a key")
