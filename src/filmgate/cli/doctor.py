@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +49,7 @@ def examine(settings: "Settings", tenant_id: TenantId) -> "Iterator[Finding]":
     from filmgate.scheduling.site_doctor import examine_site
     from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
 
-    yield from examine_machine(Path())
+    yield from examine_machine(settings.data)
     yield from examine_classifier(settings.admission.rules_file, settings.classifier)
     yield from examine_provider(settings.provider)
     yield from _examine_worker()

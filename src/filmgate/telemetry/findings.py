@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,23 +34,15 @@ class Finding:
     remedy: str = ""
 
 
-def examine_machine(folder: Path) -> Iterator[Finding]:
-    """The Python version and the disk of `folder`."""
-    is_supported = sys.version_info >= (3, 11)
-    yield Finding(
-        "Python",
-        Verdict.OK if is_supported else Verdict.FAIL,
-        platform.python_version(),
-        "" if is_supported else "install Python 3.11 or later",
-    )
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as exc:
-        yield Finding("disk", Verdict.FAIL, f"{folder}: {exc.strerror}", "choose an existing folder")
-        return
+def examine_machine(data: Path) -> Iterator[Finding]:
+    """The Python version, and the disk that has the data folder or will have it."""
+    yield Finding("Python", Verdict.OK, platform.python_version())
+    folder = next(place for place in (data.absolute(), *data.absolute().parents) if place.exists())
+    free = shutil.disk_usage(folder).free
     is_enough = free >= MIN_FREE_BYTES
     remedy = "" if is_enough else "free disk space: model weights need tens of GB"
-    yield Finding("disk", Verdict.OK if is_enough else Verdict.WARN, f"{free / 2**30:.1f} GiB free", remedy)
+    message = f"{free / 2**30:.1f} GiB free in {folder}"
+    yield Finding("disk", Verdict.OK if is_enough else Verdict.WARN, message, remedy)
 
 
 def missing_worker(module: str) -> Finding:
