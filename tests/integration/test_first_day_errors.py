@@ -68,6 +68,9 @@ WRONG = {
     "audit verify --file nosuch": "--file: nosuch cannot be read",
     "audit verify --file exists.jsonl --tenant acme": "--tenant: an export is verified as a whole",
     "audit verify --public-key exists.jsonl": "--public-key: the database is verified with its own key; give",
+    "backup new --data elsewhere": "elsewhere has no database filmgate.db; use --data",
+    "tenant forget acme --yes --data elsewhere": "elsewhere has no database filmgate.db; use --data",
+    "tenant delete acme --yes --data elsewhere": "elsewhere has no database filmgate.db; use --data",
     "restore nosuch --data .": "SOURCE: nosuch is not a backup: manifest.json is missing",
     "plan video --model gpt-5": "--model: 'gpt-5' is not in the catalog; known: wan2.1-t2v-1.3b",
     "plan fit --gpu nosuch": "--gpu: 'nosuch' is not in the catalog; known: T4",
@@ -141,6 +144,7 @@ def test_a_wrong_command_line_is_answered_with_one_line_and_a_remedy(line, folde
     assert error.startswith("error: ")
     assert WRONG[line] in error
     assert all(note.startswith(("data folder: ", "database: ", "server: ")) for note in notes)
+    assert list((folder / "elsewhere").iterdir()) == []
 
 
 def test_a_worker_serves_the_default_model_of_the_settings(folder, monkeypatch, capsys):

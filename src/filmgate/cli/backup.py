@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
+from filmgate.cli.data_folder import (
+    Data,
+    report_data_folder,
+    require_data_folder,
+    require_database,
+    settings_with,
+)
 from filmgate.cli.options import AsJson
 
 COPY_OBJECTS_FIRST = (
@@ -27,8 +33,7 @@ def back_up_installation(
     from filmgate.maintenance.backup import back_up
 
     settings = settings_with(data)
-    if not settings.queue.url:
-        require_data_folder(settings)
+    require_database(settings)
     report_data_folder(settings)
     done = back_up(settings, target, keys)
     if keys is None and not settings.store.keyring.startswith("kms:"):

@@ -40,21 +40,27 @@ def require_data_folder(settings: "Settings", remedy: str = CHOOSE_OR_SERVE) -> 
         raise UsageError(f"there is no data folder {settings.data.absolute()}; {remedy}", option="--data")
 
 
+def require_database(settings: "Settings") -> None:
+    """Raises UsageError if there is no embedded database: a wrong folder has no jobs and no tenants."""
+    from filmgate.database import DEFAULT_FILE
+
+    if settings.queue.url:
+        return
+    require_data_folder(settings)
+    if not (settings.data / DEFAULT_FILE).is_file():
+        message = f"the folder {settings.data.absolute()} has no database {DEFAULT_FILE}; {CHOOSE_OR_SERVE}"
+        raise UsageError(message, option="--data")
+
+
 @contextmanager
 def opened_database(settings: "Settings", *, may_create: bool = False) -> "Iterator[Database]":
-    """The configured database; its place is printed on stderr at the end.
-
-    An embedded database must exist unless `may_create`: a wrong folder has no jobs and no tenants.
-    """
+    """The configured database, which must exist unless `may_create`; its place is printed at the end."""
     from filmgate.database import DEFAULT_FILE, open_database
 
-    if not settings.queue.url:
+    if not may_create:
+        require_database(settings)
+    elif not settings.queue.url:
         require_data_folder(settings)
-        if not may_create and not (settings.data / DEFAULT_FILE).is_file():
-            message = (
-                f"the folder {settings.data.absolute()} has no database {DEFAULT_FILE}; {CHOOSE_OR_SERVE}"
-            )
-            raise UsageError(message, option="--data")
     database = open_database(settings.queue, settings.data)
     try:
         yield database

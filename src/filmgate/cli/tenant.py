@@ -13,7 +13,7 @@ from filmgate.cli.data_folder import (
     Data,
     opened_database,
     report_data_folder,
-    require_data_folder,
+    require_database,
     settings_with,
 )
 from filmgate.cli.options import AsJson, with_options_of
@@ -145,8 +145,7 @@ def opened_tenant_data(name: str, data: "Path | None", *, is_confirmed: bool) ->
         message = f"this permanently destroys all data of tenant {name}; pass --yes to confirm"
         raise UsageError(message, option="--yes")
     settings = settings_with(data)
-    if not settings.queue.url:
-        require_data_folder(settings)
+    require_database(settings)
     report_data_folder(settings)
     with opened_offboarding(settings) as offboarding:
         yield offboarding
