@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from filmgate.aws.clients import has_boto3
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.cli.options import AsJson, read_tenant
+from filmgate.errors import UsageError
 from filmgate.jobs import TenantId
 from filmgate.telemetry.findings import Finding, Verdict, examine_machine, missing_aws, missing_worker
 
@@ -50,6 +52,7 @@ def examine(settings: "Settings", tenant_id: TenantId) -> "Iterator[Finding]":
     from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
 
     yield from examine_machine(settings.data)
+    yield from _examine_settings(settings)
     yield from examine_classifier(settings.admission.rules_file, settings.classifier)
     yield from examine_provider(settings.provider)
     yield from _examine_worker()
@@ -60,6 +63,26 @@ def examine(settings: "Settings", tenant_id: TenantId) -> "Iterator[Finding]":
     if settings.models.url:
         yield from check_models_bucket(settings.models) if has_boto3() else [missing_aws("models")]
     yield from examine_site(settings)
+
+
+def _examine_settings(settings: "Settings") -> "Iterator[Finding]":
+    """A finding for every setting whose text or file `filmgate serve` would reject."""
+    from filmgate.audit.anchors import open_anchor
+    from filmgate.models.adapters import open_adapters
+    from filmgate.models.cards import open_registry
+    from filmgate.slo.objectives import parse_objectives
+
+    admission = settings.admission
+    for check in (
+        partial(parse_objectives, settings.slo, admission.slo_seconds),
+        partial(open_registry, admission.default_model, admission.models_file),
+        partial(open_adapters, settings.models.adapters_file),
+        partial(open_anchor, settings.audit, settings.data),
+    ):
+        try:
+            check()
+        except UsageError as exc:
+            yield Finding("settings", Verdict.FAIL, str(exc), f"correct {exc.option}")
 
 
 def _examine_worker() -> "Iterable[Finding]":
