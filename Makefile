@@ -87,8 +87,6 @@ newest-check:
 
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)
-	$(PY) -m filmgate.settings.reference docs/settings.md
-	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
 	$(PY) docs/reference/write_pages.py
 	$(PY) -m filmgate slo rules --label release=RELEASE > deploy/chart/filmgate/files/rules.yaml
 	$(PY) -m filmgate slo rules --gpu-metrics dcgm --label release=RELEASE --dcgm-label gpus=RELEASE > deploy/chart/filmgate/files/rules-dcgm.yaml

@@ -1,13 +1,15 @@
-"""Writes docs/reference from the code: commands, HTTP routes, the Python API, errors. `make docs`."""
+"""Writes pages from code: commands, HTTP routes, the Python API, errors, settings, metrics. `make docs`."""
 
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 import filmgate
@@ -16,6 +18,8 @@ from filmgate.api.app import PARTS
 from filmgate.api.problems import PROBLEMS
 from filmgate.cli import app as command_line
 from filmgate.errors import FilmgateError
+from filmgate.settings import Settings
+from filmgate.telemetry.metrics import METRICS, Metric, Source
 
 _WRITTEN = "`make docs` writes this page from the code."
 _METHODS = ("get", "post", "put", "patch", "delete")
@@ -284,14 +288,135 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("\\\\|", "\\|")
 
 
+_SETTINGS = """\
+# Settings
+
+Filmgate reads `filmgate.toml` in the working folder, or the file that `FILMGATE_CONFIG` names, and then
+the environment. Variables override the file. The setting `pipeline.crf` is `[pipeline] crf = 20` in the file
+and `FILMGATE_PIPELINE__CRF=20` in the environment. An unknown key or an invalid value stops the start.
+`filmgate config` prints every effective value and its source.
+
+`make docs` writes this page. [Add a setting](how-to/add-a-setting.md) lists the steps.
+"""
+
+
+def settings_page() -> str:
+    """Every setting with its default and limits."""
+    default = Settings()
+    top = {name: field for name, field in Settings.model_fields.items() if not _is_section(default, name)}
+    tables = [_settings_table("", top, default)]
+    for name in Settings.model_fields:
+        if _is_section(default, name):
+            section = getattr(default, name)
+            heading = f"## {name}\n\n{inspect.getdoc(type(section))}\n\n"
+            tables.append(heading + _settings_table(f"{name}.", type(section).model_fields, section))
+    return "\n".join((_SETTINGS, *tables))
+
+
+def _is_section(settings: Settings, name: str) -> bool:
+    return isinstance(getattr(settings, name), BaseModel)
+
+
+def _settings_table(prefix: str, fields: dict[str, FieldInfo], values: BaseModel) -> str:
+    rows = (
+        f"| `{prefix}{name}` | {_default(getattr(values, name))} | {_limits(field)} | {field.description} |\n"
+        for name, field in fields.items()
+    )
+    return "| key | default | values | description |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        return f"`{value:g}`" if value < 1e6 else f"`{value:.0f}`"
+    return f"`{value}`" if str(value) else "empty"
+
+
+def _limits(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    if field.annotation is bool:
+        return "`true`, `false`"
+    return ", ".join(_bounds(field))
+
+
+def _bounds(field: FieldInfo) -> Iterator[str]:
+    for bound in field.metadata:
+        for name, text in (("ge", "at least"), ("gt", "more than"), ("le", "at most")):
+            if (value := getattr(bound, name, None)) is not None:
+                yield f"{text} {value:g}" if value < 1e6 else f"{text} {value}"
+
+
+_METRICS = """\
+# Metrics
+
+Servers and workers export Prometheus metrics on their [management port](operate/monitor.md#management-port).
+`make docs` writes this page from `src/filmgate/telemetry/metrics.py`.
+
+| label | values |
+|---|---|
+| `model` | the name that clients use |
+| `version` | the first 12 digits of the SHA-256 of the weights; at a provider, the provider's model |
+| `route` | `gpu`: your GPUs; `managed`: a provider |
+| `tenant` | the tenant; empty in histograms if there are more than `management.max_tenants` tenants |
+| `gpu` | the UUID of the GPU: DCGM's label `UUID` |
+
+Job metrics are counted in the database, in the transactions that cause them
+([ADR 14](adr/0014-job-metrics-are-in-the-database.md)): every replica reports the whole service. Take the
+maximum over replicas, never the sum: `max without (instance, pod) (...)`. Worker metrics belong to one
+process: sum them. The histograms of a version are deleted after 100 days without an observation.
+"""
+
+_DCGM = """
+## GPU metrics and DCGM
+
+A worker reads its GPU through NVML, so a machine needs no DCGM exporter. Where one runs, both report the
+same values under these names. `deploy/dcgm-counters.csv` is a counters file for the exporter
+(`dcgm-exporter -f`) with every field of this table. In the file that the exporter comes with, the ECC
+counters are commented out and the clock events are missing. `filmgate slo rules --gpu-metrics dcgm` prints
+the alerts on GPUs with the exporter's names.
+
+| Filmgate | DCGM exporter |
+|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """Every metric by the process that exports it, and the GPU metrics of DCGM."""
+    tables = [_metrics_table(source) for source in Source]
+    fields = "".join(
+        f"| `{metric.name}` | {_dcgm_field(metric.dcgm)} |\n" for metric in METRICS if metric.dcgm
+    )
+    return "\n".join((_METRICS, *tables)) + _DCGM + fields
+
+
+def _metrics_table(source: Source) -> str:
+    rows = "".join(_metric_row(metric) for metric in METRICS if metric.source is source)
+    title = source.value[0].upper() + source.value[1:]
+    return f"## {title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _metric_row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |\n"
+
+
+def _dcgm_field(field: str) -> str:
+    name, _, unit = field.partition(" ")
+    return f"`{name}` {unit}".rstrip()
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": commands_page,
     "http.md": http_page,
     "python.md": python_page,
     "errors.md": errors_page,
+    "../settings.md": settings_page,
+    "../metrics.md": metrics_page,
 }
 
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        Path(__file__).with_name(name).write_text(page())
+        (Path(__file__).parent / name).write_text(page())

@@ -1,15 +1,11 @@
 import re
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
 from filmgate.settings import Section, load_settings, read_settings
-from filmgate.settings.reference import to_markdown
 from filmgate.settings.wording import explain, masked
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_environment_wins_over_the_file(tmp_path):
@@ -115,7 +111,3 @@ def test_a_secret_of_the_wrong_type_is_not_printed(tmp_path):
     with pytest.raises(SettingsError, match=r"provider\.api_key: must be a string") as caught:
         load_settings({"FILMGATE_CONFIG": str(file)})
     assert "12345" not in str(caught.value)
-
-
-def test_the_documentation_is_up_to_date():
-    assert (ROOT / "docs/settings.md").read_text() == to_markdown(), "run make docs"

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from filmgate.api.ranges import has_current
-from filmgate.telemetry.metrics_reference import describe_metrics
+from filmgate.telemetry.metrics import describe_metrics
 
 router = APIRouter(include_in_schema=False)
 

@@ -4,7 +4,7 @@ Code that exports a metric takes it from this module, so that no name exists in 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -305,6 +305,11 @@ METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) 
 # One of each for the process, because what they count happens in many places. Every registry exports them.
 THROTTLE_COUNTER = THROTTLES.live_counter(None)
 TASK_FAILURE_COUNTER = TASK_FAILURES.live_counter(None)
+
+
+def describe_metrics() -> list[dict[str, object]]:
+    """Every metric as JSON, for the page of a server."""
+    return [asdict(metric) for metric in METRICS]
 
 
 def count_throttle(service: str) -> None:
