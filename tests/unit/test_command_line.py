@@ -65,7 +65,6 @@ def test_config_prints_every_value_and_its_origin():
 
 def test_config_fits_a_terminal_and_prints_values_as_in_the_file(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit):
         run_command(app, ["config"])
     lines = capsys.readouterr().out.splitlines()

@@ -18,16 +18,7 @@ _FIELDS = len(fields(AuditRecord))
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """What an export contains. `records` are read from the file as they are needed, once."""
-
-    public_key: str | None
-    heads: list[Head]
-    records: Iterator[AuditRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
+class ExportHeader:
     """The first line."""
 
     format: Literal[1]
@@ -37,19 +28,22 @@ class _Header:
 
 def to_lines(records: Iterable[AuditRecord], heads: Iterable[Head], public_key: str | None) -> Iterator[str]:
     """The lines of an export."""
-    yield json.dumps(asdict(_Header(1, public_key, list(heads))))
+    yield json.dumps(asdict(ExportHeader(1, public_key, list(heads))))
     yield from (json.dumps(record.to_fields()) for record in records)
 
 
-def read_export(path: Path) -> Export:
-    """An export file. Raises UsageError that names the line which is not one of an export."""
+def read_export(path: Path) -> tuple[ExportHeader, Iterator[AuditRecord]]:
+    """The header of an export file, and its records, which are read from the file as they are needed.
+
+    Raises UsageError that names the line which is not one of an export.
+    """
     lines = _read_lines(path)
     _, first = next(lines, (1, {}))
     try:
-        header = read_record(_Header, first)
+        header = read_record(ExportHeader, first)
     except ValueError as exc:
         raise UsageError(f"{path} is not a file of `filmgate audit export`", option="--file") from exc
-    return Export(header.public_key, header.heads, _read_records(path, lines))
+    return header, _read_records(path, lines)
 
 
 def _read_records(path: Path, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[AuditRecord]:

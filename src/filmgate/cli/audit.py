@@ -128,9 +128,9 @@ def _verify_file(file: Path, public_key: Path | None) -> "Verification":
     from filmgate.audit.export import read_export
     from filmgate.audit.verify import verify
 
-    export = read_export(file)
-    trusted = _read_key(public_key) if public_key is not None else export.public_key
-    return verify(export.records, export.heads, public_key=trusted)
+    header, records = read_export(file)
+    trusted = _read_key(public_key) if public_key is not None else header.public_key
+    return verify(records, header.heads, public_key=trusted)
 
 
 def _read_key(path: Path) -> str:
