@@ -241,6 +241,24 @@ def test_an_event_stream_that_ends_at_once_is_opened_again_five_times_at_most(cl
     assert len(opened) == MAX_ATTEMPTS
 
 
+@both
+def test_an_event_that_was_cut_off_is_read_again(client_type, no_pauses):
+    first = (
+        b'id: 1\nevent: status\ndata: {"status": "queued"}\n\nid: 2\nevent: status\ndata: {"status": "comp'
+    )
+    second = b': hello\n\nid: 2\nevent: status\ndata: {"status":\ndata: "completed"}\n\n'
+    bodies, asked = [first, second], []
+
+    def send(request):
+        asked.append(request.headers.get("last-event-id"))
+        return httpx.Response(200, content=bodies.pop(0))
+
+    with client_type("http://x", transport=httpx.MockTransport(send)) as client:
+        events = list(client.events("video_1"))
+    assert events == [("status", {"status": "queued"}), ("status", {"status": "completed"})]
+    assert asked == [None, "1"]
+
+
 class Cut(httpx.SyncByteStream, httpx.AsyncByteStream):
     """A body that is cut off."""
 

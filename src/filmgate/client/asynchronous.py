@@ -69,7 +69,7 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
         while True:
             error = stream_ended()
             try:
-                async with aclosing(await self._run(self._send(reader.call))) as response:
+                async with aclosing(await self._run(self._send(reader.connect()))) as response:
                     async for line in response.aiter_lines():
                         for event in reader.feed(line):
                             yield event

@@ -94,7 +94,7 @@ class Filmgate(Connection[httpx.Client]):
         while True:
             error = stream_ended()
             try:
-                with closing(self._run(self._send(reader.call))) as response:
+                with closing(self._run(self._send(reader.connect()))) as response:
                     for line in response.iter_lines():
                         yield from reader.feed(line)
             except httpx.RequestError as exc:

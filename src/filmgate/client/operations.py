@@ -4,9 +4,10 @@ The blocking and the asynchronous client differ only in how they perform a step,
 the shape of every request are written only here.
 """
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -19,7 +20,6 @@ from filmgate.client.progress import shown_progress
 from filmgate.client.protocol import (
     DEFAULT_URL,
     Call,
-    EventParser,
     Video,
     VideoList,
     check_url,
@@ -27,7 +27,6 @@ from filmgate.client.protocol import (
     delay_before_retry,
     failure_of,
     has_waited,
-    is_last,
     path_of,
     read_body,
     read_key_file,
@@ -150,21 +149,30 @@ class EventReader:
     """The events of one video over any number of connections."""
 
     def __init__(self, video: Video | str) -> None:
-        self._video = video
-        self._parser = EventParser()
+        self._path = f"{path_of(video)}/events"
+        self._last_id: str | None = None
+        self._fields: list[tuple[str, str]] = []
         self.attempt = 0
         self.is_done = False
 
-    @property
-    def call(self) -> Call:
-        """The request that continues after the last event."""
-        options = {"headers": self._parser.headers}
-        return Call("GET", f"{path_of(self._video)}/events", options, is_streamed=True)
+    def connect(self) -> Call:
+        """The request that continues after the last complete event; one that was cut off is sent again."""
+        self._fields = []
+        headers = {} if self._last_id is None else {"Last-Event-ID": self._last_id}
+        return Call("GET", self._path, {"headers": headers}, is_streamed=True)
 
-    def feed(self, line: str) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The events that this line completes."""
-        found = list(self._parser.feed(line))
-        for name, data in found:
-            self.attempt = 0
-            self.is_done = self.is_done or is_last(name, data)
-        return found
+    def feed(self, line: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The event that this line completes, if any, as its name and data."""
+        if line:
+            key, _, value = line.partition(":")
+            self._fields.append((key, value.removeprefix(" ")))
+            return
+        fields, self._fields = self._fields, []
+        last = dict(fields)
+        self._last_id = last.get("id", self._last_id)
+        if "data" in last:
+            name = last.get("event", "")
+            data = json.loads("\n".join(value for key, value in fields if key == "data"))
+            has_ended = data.get("status") in ("completed", "failed") and not data.get("is_replay")
+            self.attempt, self.is_done = 0, self.is_done or has_ended or name == "gone"
+            yield name, data

@@ -1,9 +1,8 @@
 """What both clients share: requests as values, responses as types, retries. No I/O except reading files."""
 
-import json
 import mimetypes
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -244,36 +243,3 @@ def require_completed(video: Video) -> Video:
 
 def path_of(video: Video | str) -> str:
     return f"/v1/videos/{quote(video if isinstance(video, str) else video.id, safe='')}"
-
-
-class EventParser:
-    """Server-sent events from lines; remembers the last id for a reconnect."""
-
-    def __init__(self) -> None:
-        self.last_id: str | None = None
-        self._name = ""
-        self._data: list[str] = []
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {} if self.last_id is None else {"Last-Event-ID": self.last_id}
-
-    def feed(self, line: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The event that this line completes, if any, as its name and data."""
-        key, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if line == "" and self._data:
-            yield self._name, json.loads("\n".join(self._data))
-            self._name, self._data = "", []
-        elif key == "id":
-            self.last_id = value
-        elif key == "event":
-            self._name = value
-        elif key == "data":
-            self._data.append(value)
-
-
-def is_last(name: str, data: Mapping[str, Any]) -> bool:
-    """Whether a video has no event after this one."""
-    ended = data.get("status") in ("completed", "failed") and not data.get("is_replay")
-    return name == "gone" or ended
