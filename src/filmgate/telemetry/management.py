@@ -62,10 +62,14 @@ class ManagementServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def process_request(self, request: object, client_address: object) -> None:
-        if self._connections.acquire(blocking=False):
-            super().process_request(request, client_address)  # type: ignore[arg-type]
-        else:
+        if not self._connections.acquire(blocking=False):
             self.shutdown_request(request)  # type: ignore[arg-type]
+            return
+        try:
+            super().process_request(request, client_address)  # type: ignore[arg-type]
+        except BaseException:  # no thread could be started, which would release it
+            self._connections.release()
+            raise
 
     def process_request_thread(self, request: object, client_address: object) -> None:
         try:

@@ -120,3 +120,15 @@ def _is_alive(management):
 
 def test_every_process_reports_its_own_memory():
     assert new_registry().get_sample_value("process_resident_memory_bytes") > 0
+
+
+def test_the_port_recovers_when_threads_could_not_be_started(management, monkeypatch):
+    def fail(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr("socketserver.threading.Thread.start", fail)
+        for _ in range(20):  # more than the connections that may be open
+            with pytest.raises(httpx.TransportError):
+                management.get("/healthz")
+    assert management.get("/healthz").json() == {"status": "ok"}
