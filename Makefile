@@ -87,7 +87,7 @@ newest-check:
 
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)
-	$(PY) docs/reference/write_pages.py
+	$(PY) -m docs.reference.write_pages
 	$(PY) -m filmgate slo rules --label release=RELEASE > deploy/chart/filmgate/files/rules.yaml
 	$(PY) -m filmgate slo rules --gpu-metrics dcgm --label release=RELEASE --dcgm-label gpus=RELEASE > deploy/chart/filmgate/files/rules-dcgm.yaml
 	$(PY) -m filmgate slo dashboards -o deploy/chart/filmgate/files/dashboards > /dev/null

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import typer.main
+from docs.reference.remedies import REMEDIES
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -23,67 +24,6 @@ from filmgate.telemetry.metrics import METRICS, Metric, Source
 
 _WRITTEN = "`make docs` writes this page from the code."
 _METHODS = ("get", "post", "put", "patch", "delete")
-# What to do about each error, by its code.
-REMEDIES: Mapping[str, str] = {
-    "cancelled": "Nothing to do: the caller cancelled the video.",
-    "content_not_found": "Read the video's `status`: a failed video has no clip, an expired one was deleted.",
-    "content_policy_violation": "Change the prompt; the message names the category. An operator can change "
-    "the action of a tenant with `filmgate tenant set NAME --screening CATEGORY=ACTION`.",
-    "decode_failed": "Render again with another seed. If it repeats, use `pipeline.decoder = exact`.",
-    "device_unusable": "Run `filmgate doctor` on the worker's machine and follow its remedy.",
-    "encode_failed": "Set `pipeline.encoder = software`, and run `filmgate doctor`.",
-    "error": "Read the message.",
-    "idempotency_conflict": "Send a new `Idempotency-Key` for a new request.",
-    "insufficient_scope": "Use another tenant's key, or add it with `filmgate tenant set NAME --scopes ...`.",
-    "invalid_api_key": "Use a current key: `filmgate tenant rotate NAME` issues one. "
-    "`filmgate tenant enable NAME` enables a disabled tenant.",
-    "invalid_image": "Send a PNG, JPEG or WebP file that other programs open.",
-    "invalid_request": "Correct the option or field that the message names.",
-    "invalid_setting": "Correct the setting that the message names; `filmgate config` lists all of them.",
-    "invalid_value": "Correct the field that `param` names.",
-    "key_refused": "Use the keyring that encrypted the object: `store.keyring`, or the data folder.",
-    "keyring_forbidden": "Grant the permission in the message; `filmgate aws policy` prints the policy.",
-    "keyring_unavailable": "Check that the keys can be reached: `filmgate doctor`.",
-    "lease_lost": "Nothing to do: another worker renders the job.",
-    "link_invalid": "Request a new link; links expire after `store.link_seconds`.",
-    "model_loading": "Try again when the worker is ready; it loads the model for the first time.",
-    "model_not_found": "Use a name of `GET /v1/models`, or start a worker that serves the model.",
-    "model_not_served": "Start a worker: `filmgate worker --model MODEL`. With an autoscaler, list it in "
-    "`admission.scale_from_zero`.",
-    "model_unavailable": "Try again later, or pull the model in advance: `filmgate models pull MODEL`.",
-    "model_unusable": "Check the folder, or pull the model again: `filmgate models verify MODEL`.",
-    "object_corrupt": "Restore the object from a copy. Check that `store.keyring` is the right one.",
-    "object_not_found": "The object was deleted or has expired; render the video again.",
-    "out_of_memory": "Request a smaller size or fewer seconds, or use a larger GPU: `filmgate plan fit`.",
-    "overloaded": "Try again after `Retry-After`, add workers, or raise `admission.promise_seconds`.",
-    "payload_too_large": "Send a smaller file; the message names the limit.",
-    "provider_cannot": "Allow more with `filmgate tenant set NAME`, or request what the provider can render.",
-    "provider_failed": "Nothing to do: the job returns to your GPUs or is tried again.",
-    "provider_refused": "Read the provider's reason with `filmgate route JOB`.",
-    "provider_throttled": "Nothing to do: the call is tried again. Ask the provider for a higher quota.",
-    "provider_unusable": "Run `filmgate doctor`: it checks the provider's address, key and model.",
-    "queue_unavailable": "Start the database, or correct `queue.url`.",
-    "quota_exceeded": "Wait until videos have finished, or raise the quota: `filmgate tenant set NAME`.",
-    "rate_limit_exceeded": "Send fewer requests. The `limits.*` settings define the limits.",
-    "request_failed": "Read the message, and the `status` and `reason` of the server's response.",
-    "run_failed": "Read the message; the worker's log has the details under the same request id.",
-    "screening_unavailable": "Try again. An operator checks the classifier with `filmgate doctor`.",
-    "storage_forbidden": "Grant the permission in the message; `filmgate aws policy` prints the policy.",
-    "storage_full": "Free disk space, or shorten `queue.retention_seconds`.",
-    "storage_unavailable": "Check the store: `filmgate doctor`.",
-    "tenant_exists": "Choose another name, or change the tenant with `filmgate tenant set`.",
-    "tenant_in_use": "Wait for its jobs, or disable it first: `filmgate tenant disable NAME`.",
-    "tenant_not_found": "`filmgate tenant list` prints all names.",
-    "unsupported_operation": "Use a model whose `GET /v1/models` entry lists the operation.",
-    "unsupported_value": "Use the value that the message names; the limits are in `GET /v1/models`.",
-    "url_not_allowed": "Send the image itself, or allow its host with `admission.fetch_hosts`.",
-    "video_active": "Wait until the video is finished, or cancel it first.",
-    "video_failed": "Read the message: it contains the reason of the failure.",
-    "video_not_found": "Check the id and the key: a video is visible to its own tenant only.",
-    "waker_unavailable": "Nothing to do: workers poll the database. `filmgate doctor` checks the queue.",
-    "worker_not_found": "Use an id of `GET /v1/workers`; a worker that has exited is not listed.",
-    "write_failed": "Choose a folder that exists, is writable and has space.",
-}
 
 
 def commands_page() -> str:

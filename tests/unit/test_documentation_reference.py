@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.reference.write_pages import PAGES, REMEDIES, _subclasses
+from docs.reference.remedies import REMEDIES
+from docs.reference.write_pages import PAGES, _subclasses
 
 from filmgate.errors import FilmgateError
 
