@@ -15,6 +15,7 @@ from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 
 Entry = TypeVar("Entry")
+_HUB_ENDINGS = ("", "-instruct", "-it", "-chat", "-hf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,36 @@ class Catalog:
     def instance(self, name: str) -> Instance:
         return _find(self.instances, name, "--instance")
 
-    def video_model(self, name: str) -> VideoModel:
+    def find_video_model(self, name: str) -> VideoModel | None:
         """A video model by its name or its id on the Hugging Face hub."""
+        wanted = fold_name(name)
         for model in self.video_models.values():
-            if fold_name(name) in {fold_name(model.id), fold_name(model.repo or model.id)}:
+            if wanted in {fold_name(model.id), fold_name(model.repo or model.id)}:
                 return model
         known = find_known_model(name)
-        if known is None and (mistake := explain_unknown(name)):
+        return self.video_models.get(known.name) if known else None
+
+    def video_model(self, name: str) -> VideoModel:
+        """The same. Raises UsageError if there is none."""
+        if model := self.find_video_model(name):
+            return model
+        if mistake := explain_unknown(name):
             raise UsageError(mistake, option="--model")
-        return _find(self.video_models, known.name if known else name, "--model")
+        raise _unknown(self.video_models, name, "--model")
+
+    def find_llm(self, name: str) -> Llm | None:
+        """A language model by its name, or by a hub id: `meta-llama/Llama-3.3-70B-Instruct`."""
+        known = {key.lower(): model for key, model in self.llms.items()}
+        wanted = name.strip().lower()
+        _, owner, last = wanted.rpartition("/")
+        names = [wanted, *(last.removesuffix(ending) for ending in _HUB_ENDINGS if owner)]
+        return next((known[each] for each in names if each in known), None)
 
     def llm(self, name: str) -> Llm:
-        """A language model by its name or by a hub id that ends with it."""
-        return _find(self.llms, _without_owner(name, self.llms), "--model")
-
-    def has_llm(self, name: str) -> bool:
-        """Whether `llm` finds this name."""
-        return _without_owner(name, self.llms).strip().lower() in self.llms
+        """The same. Raises UsageError if there is none."""
+        if model := self.find_llm(name):
+            return model
+        raise _unknown(self.llms, name, "--model")
 
     def region(self, name: str) -> Region:
         return _find(self.regions, name, "--region")
@@ -89,22 +103,17 @@ class Catalog:
         )
 
 
-def _without_owner(name: str, known: Mapping[str, object]) -> str:
-    """`llama-3.3-70b` for `meta-llama/Llama-3.3-70B-Instruct`; other names as they are."""
-    last = name.strip().lower().rpartition("/")[2]
-    for suffix in ("", "-instruct", "-it", "-chat", "-hf"):
-        if "/" in name and last.removesuffix(suffix) in known:
-            return last.removesuffix(suffix)
-    return name
-
-
 def _find(entries: Mapping[str, Entry], name: str, option: str) -> Entry:
     for key, entry in entries.items():
         if key.lower() == name.strip().lower():
             return entry
+    raise _unknown(entries, name, option)
+
+
+def _unknown(entries: Mapping[str, object], name: str, option: str) -> UsageError:
     similar = get_close_matches(name.lower(), [key.lower() for key in entries], n=3, cutoff=0.4)
     similar = similar or [key for key in entries if name.lower()[:4] in key.lower()][:3]
     hint = (
         f"similar names: {', '.join(similar)}" if similar else f"known: {', '.join(list(entries)[:12])} ..."
     )
-    raise UsageError(f"{name!r} is not in the catalog; {hint}", option=option)
+    return UsageError(f"{name!r} is not in the catalog; {hint}", option=option)

@@ -1,6 +1,7 @@
 """Names of models: hub ids from the local cache, and names that no model has."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,22 @@ def test_a_hub_id_outside_the_catalog_is_read_from_the_local_cache(cache):
 def test_a_hub_id_that_is_nowhere_is_refused_with_similar_names(cache):
     with pytest.raises(UsageError, match="not in the catalog"):
         find_llm("acme/other", load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_clip"),
+    [("MyWan", True), ("mywan", True), ("acme/MyWan-Diffusers", True), ("MyChat", False), ("mychat", False)],
+)
+def test_compare_finds_a_model_of_the_user_by_every_name_that_plan_finds_it_by(name, is_clip):
+    catalog = load_catalog()
+    wan, chat = catalog.video_model("wan2.1-t2v-1.3b"), catalog.llm("llama-3.1-8b")
+    own = catalog.with_entries(
+        video_models=[replace(wan, id="MyWan", repo="acme/MyWan-Diffusers")],
+        llms=[replace(chat, id="MyChat")],
+    )
+    found = find_video_model(name, own) if is_clip else find_llm(name, own)
+    assert found.id.startswith("My")
+    assert is_video(name, own) is is_clip
 
 
 @pytest.mark.parametrize("name", ["SVD-XL", "svd_xl", "stabilityai/svd-xl", "Stable Video Diffusion XL"])

@@ -76,7 +76,7 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
     path = Path(name)
     if path.suffix == ".json" or (path / "config.json").exists():
         return read_llm_config(path if path.suffix == ".json" else path / "config.json", today().isoformat())
-    if not catalog.has_llm(name) and (folder := cached_folder(name, "config.json")):
+    if catalog.find_llm(name) is None and (folder := cached_folder(name, "config.json")):
         return replace(read_llm_config(folder / "config.json", today().isoformat()), id=name, name=name)
     return catalog.llm(name)
 
@@ -97,13 +97,11 @@ def cached_folder(name: str, file: str) -> Path | None:
 
 def is_video(name: str, catalog: Catalog) -> bool:
     """Whether this is a video model, not a language model. Raises UsageError for an unknown name."""
-    if name in SHIPPED or find_known_model(name) or name.lower() in catalog.video_models:
-        return True
-    if (Path(name) / "model_index.json").exists():
+    if name in SHIPPED or catalog.find_video_model(name) or (Path(name) / "model_index.json").exists():
         return True
     if cached_folder(name, "model_index.json"):
         return True
-    if catalog.has_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
+    if catalog.find_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
         return False
     if cached_folder(name, "config.json"):
         return False
