@@ -103,7 +103,7 @@ def read_data(name: str) -> str:
 def read_prices(path: Path) -> list[Price]:
     """A price list in the shipped format, such as `filmgate plan prices --refresh` writes."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--prices") from exc
     return parse_csv(Price, text, path.name, option="--prices")

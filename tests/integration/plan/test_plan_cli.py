@@ -78,8 +78,9 @@ def test_a_hub_id_is_the_catalog_model(name, known):
 
 
 def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
+    """A byte order mark, as Excel and PowerShell write it, does not make the first arrival a header."""
     seconds, times = tmp_path / "seconds.csv", tmp_path / "times.csv"
-    seconds.write_text("\n".join(str(600 * i) for i in range(30)))
+    seconds.write_text("\n".join(str(600 * i) for i in range(30)), encoding="utf-8-sig")
     stamps = [f"2026-11-{1 + i // 24:02}T{i % 24:02}:00:00+00:00,clip" for i in range(30)]
     times.write_text("\n".join(["created_at,what", *stamps]))
     for file, per_hour in ((seconds, 6), (times, 1)):

@@ -364,6 +364,16 @@ def test_nvidia_smi_column_names_are_accepted(tmp_path):
     assert samples.memory_bytes == (1 << 30,)
 
 
+def test_a_byte_order_mark_is_not_a_part_of_the_first_column(tmp_path):
+    """Excel and PowerShell write one."""
+    metrics, prices = tmp_path / "week.csv", tmp_path / "prices.csv"
+    metrics.write_text("gpu_util,memory_used_mib\n55,1024\n", encoding="utf-8-sig")
+    assert read_csv_metrics(metrics).gpu_share == (0.55,)
+    row = "instance,region,source,as_of,on_demand\ng6e.xlarge,us-east-1,ours,2026-11-15,1.5\n"
+    prices.write_text(row, encoding="utf-8-sig")
+    assert [price.on_demand for price in read_prices(prices)] == [1.5]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("hidden_size", float("inf")), ("hidden_size", -4096), ("num_attention_heads", 0), ("vocab_size", "9")],

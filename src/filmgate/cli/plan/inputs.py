@@ -195,7 +195,7 @@ def _traffic(per_day: float | None, shape: TrafficShape | None, volume_option: s
 def read_arrivals(path: Path) -> list[float]:
     """Arrival times in seconds, in any order. Raises UsageError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--arrivals") from exc
     times = []

@@ -23,7 +23,7 @@ HIGHEST = {"gpu_util": 100.0, "memory_used_mib": inf, "sm_active": 1.0, "dram_ac
 def read_csv_metrics(path: Path) -> GpuMetrics:
     """The samples, with percentages as shares. Raises UsageError."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
