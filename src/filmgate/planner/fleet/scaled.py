@@ -53,34 +53,23 @@ def is_cold_clip_in_time(demand: Demand, start: Start) -> bool:
     return demand.slo is None or cold_latency(demand.service_high, start) <= demand.slo
 
 
-@dataclass(frozen=True, slots=True)
-class AutoscalerChoice:
-    """One way to run a pool, without its spare machines. A plan chooses the first two values."""
-
-    max_replicas: int
-    waiting_per_replica: float
-    replicas_per_machine: int
-    start: Start
-
-    def wanted(self, waiting: int, replicas: int) -> int:
-        """Kubernetes' rule with the triggers of the chart: the larger one of backlog and running clips."""
-        return max(replicas, math.ceil(waiting / self.waiting_per_replica))
-
-    def operation(self) -> Operation:
-        """The pool as the chart runs it."""
-        keda = KedaSettings()
-        return Operation(
-            min_replicas=0,
-            max_replicas=self.max_replicas,
-            scaling=self.wanted,
-            start_seconds=self.start.new_machine,
-            cooldown_seconds=keda.scale_in_seconds,
-            replicas_per_machine=self.replicas_per_machine,
-            keep_seconds=KEEP_SECONDS,
-            restart_seconds=self.start.same_machine,
-            activation_seconds=keda.polling_seconds,
-            reaction_seconds=keda.scale_out_seconds + SYNC_SECONDS,
-        )
+def operation(
+    max_replicas: int, waiting_per_replica: float, replicas_per_machine: int, start: Start
+) -> Operation:
+    """A pool as the chart runs it, without its spare machines. A plan chooses the first two values."""
+    keda = KedaSettings()
+    return Operation(
+        min_replicas=0,
+        max_replicas=max_replicas,
+        start_seconds=start.new_machine,
+        cooldown_seconds=keda.scale_in_seconds,
+        waiting_per_replica=waiting_per_replica,
+        replicas_per_machine=replicas_per_machine,
+        keep_seconds=KEEP_SECONDS,
+        restart_seconds=start.same_machine,
+        activation_seconds=keda.polling_seconds,
+        reaction_seconds=keda.scale_out_seconds + SYNC_SECONDS,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +107,7 @@ def scaled_fleet(demand: Demand, layout: Layout, start: Start) -> Fleet | None:
     return replace(_fleet(demand, layout, setting), machine_hours=hours)
 
 
-def _cheapest(demand: Demand, layout: Layout, start: Start) -> AutoscalerChoice | None:
+def _cheapest(demand: Demand, layout: Layout, start: Start) -> Operation | None:
     """The setting with the fewest machine hours that meets the target, and of equal ones the smallest."""
     if not is_cold_clip_in_time(demand, start):
         return None
@@ -130,7 +119,7 @@ def _cheapest(demand: Demand, layout: Layout, start: Start) -> AutoscalerChoice 
     return next((setting for setting in ranked if _is_in_time(part, setting)), None)
 
 
-def _hours(demand: Demand, layout: Layout, setting: AutoscalerChoice) -> float:
+def _hours(demand: Demand, layout: Layout, setting: Operation) -> float:
     """Machine hours per day of all pools, with the spare machines that run while any other does."""
     part = _part(demand, layout)
     run = _run(part.traffic, part.service, setting)
@@ -139,14 +128,14 @@ def _hours(demand: Demand, layout: Layout, setting: AutoscalerChoice) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _run(traffic: Traffic, service: float, setting: AutoscalerChoice, seed: int = SEED) -> _Days:
+def _run(traffic: Traffic, service: float, setting: Operation, seed: int = SEED) -> _Days:
     """Whole days of business hours, or as many hours as the clips of a run take to arrive."""
     days = CLIPS_PER_RUN / traffic.per_day
     if traffic.busy_hours < 24:
         days = float(math.ceil(days))
     arrivals = day_arrivals(traffic, days, seed)
     span = arrivals[-1] if traffic.given else days * SECONDS_PER_DAY
-    outcome = simulate(arrivals, service, setting.operation(), span)
+    outcome = simulate(arrivals, service, setting, span)
     ordered, clips = sorted(outcome.latencies), len(arrivals)
     machines = math.ceil(setting.max_replicas / setting.replicas_per_machine)
     return _Days(
@@ -161,7 +150,7 @@ def _run(traffic: Traffic, service: float, setting: AutoscalerChoice, seed: int 
     )
 
 
-def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[AutoscalerChoice]:
+def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[Operation]:
     """Every setting of the autoscaler that is tried, slowest first. No setting depends on the target.
 
     A tighter target therefore chooses from fewer fleets, and the cheapest of fewer never costs less.
@@ -172,20 +161,20 @@ def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[Autoscaler
     most = {stable + more for more in MORE_REPLICAS} | {math.ceil(stable * times) for times in TIMES_REPLICAS}
     for waiting in WAITING_PER_REPLICA:
         for replicas in sorted(most):
-            setting = AutoscalerChoice(replicas, waiting, layout.replicas_per_machine, start)
+            setting = operation(replicas, waiting, layout.replicas_per_machine, start)
             yield setting
             if _run(part.traffic, part.service, setting).peak < replicas:
                 break  # a higher limit changes nothing
 
 
-def _is_in_time(part: Demand, setting: AutoscalerChoice) -> bool:
+def _is_in_time(part: Demand, setting: Operation) -> bool:
     """Whether few enough clips are late, at the upper end of the interval."""
     if part.slo is None:
         return True
     return _run(part.traffic, part.service_high, setting).latency_sized <= part.slo * (1 + ROUNDING)
 
 
-def _fleet(demand: Demand, layout: Layout, setting: AutoscalerChoice) -> Fleet:
+def _fleet(demand: Demand, layout: Layout, setting: Operation) -> Fleet:
     part, parts, pools = _part(demand, layout), _parts(demand, layout), layout.pools
     found, worst = (_run(part.traffic, service, setting) for service in (demand.service, demand.service_high))
     spare = layout.spare_machines if demand.slo is not None else 0
@@ -232,10 +221,10 @@ def latency_again(demand: Demand, layout: Layout, start: Start, fleet: Fleet, se
     return _run(part.traffic, part.service_high, setting, seed).p95
 
 
-def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> AutoscalerChoice:
+def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> Operation:
     """The setting of a fleet that `scaled_fleet` sized."""
     most = math.floor(fleet.needed_replicas / fleet.pools / _parts(demand, layout) + ROUNDING)
-    return AutoscalerChoice(most, fleet.waiting_per_replica, layout.replicas_per_machine, start)
+    return operation(most, fleet.waiting_per_replica, layout.replicas_per_machine, start)
 
 
 def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -> Fleet | None:

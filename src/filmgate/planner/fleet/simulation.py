@@ -9,7 +9,7 @@ import math
 import random
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush, heapreplace
@@ -21,18 +21,10 @@ from filmgate.planner.percentiles import percentile_of_sorted
 SIZING_SEEDS = (7, 8, 9)
 SIZING_ARRIVALS = 4000
 
-Scaling = Callable[[int, int], int]
-"""Replicas to run, from the clips that wait and the replicas that run or start."""
-
-
-def one_per_waiting_clip(_waiting: int, replicas: int) -> int:
-    """One more replica. The rule is called once for each clip that finds no free replica."""
-    return replicas + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How a fleet is run: between `min_replicas` and `max_replicas`.
+    """How a fleet is run: from `min_replicas` to `max_replicas`, one per `waiting_per_replica` waiting clips.
 
     A replica that has been idle for `cooldown_seconds` is removed. With equal limits no replica is. A
     machine holds `replicas_per_machine`, is paid from its start, and stays for `keep_seconds` after its last
@@ -44,7 +36,7 @@ class Operation:
     max_replicas: int
     start_seconds: float = 0.0
     cooldown_seconds: float = 300.0
-    scaling: Scaling = one_per_waiting_clip
+    waiting_per_replica: float = 1.0
     replicas_per_machine: int = 1
     keep_seconds: float = 0.0
     restart_seconds: float | None = None
@@ -189,10 +181,13 @@ class _Run:
         self._machines.remove_empty(now)
 
     def scale_out(self, now: float) -> None:
-        """Starts the replicas that the rule adds. They are free when they have started."""
+        """Starts replicas by Kubernetes' rule with the triggers of the chart: backlog and running clips.
+
+        The larger one decides. The new replicas are free when they have started.
+        """
         fleet, running = self._fleet, len(self._replicas)
         self._cold += running == 0
-        wanted = min(fleet.max_replicas, fleet.scaling(len(self.waiting), running))
+        wanted = min(fleet.max_replicas, math.ceil(len(self.waiting) / fleet.waiting_per_replica))
         if wanted <= running:
             return
         asked = now + (fleet.reaction_seconds if running else fleet.activation_seconds)
@@ -204,11 +199,7 @@ class _Run:
         self._peak = max(self._peak, wanted)
 
     def outcome(self, last: float) -> Outcome:
-        """The result. Replicas above the minimum are paid until their cooldown or the end of the run.
-
-        Clips of a fleet whose rule starts no replica never start.
-        """
-        self._latencies += [math.inf] * len(self.waiting)
+        """The result. Replicas above the minimum are paid until their cooldown or the end of the run."""
         end = max([last, *(free for free, _ in self._replicas)])
         self.remove_idle(end)
         self._machines.close(end)

@@ -9,10 +9,10 @@ from filmgate.planner.fleet.keda import KedaSettings
 from filmgate.planner.fleet.replay import Job, Machines, replay
 from filmgate.planner.fleet.scaled import (
     KEEP_SECONDS,
-    AutoscalerChoice,
     cold_latency,
     confirm_scaled,
     estimated_fleet,
+    operation,
     scaled_fleet,
 )
 from filmgate.planner.fleet.simulation import Operation, day_arrivals, simulate
@@ -136,9 +136,9 @@ def test_the_simulation_agrees_with_the_decisions_of_keda(shape, per_day, servic
     """The chart's polls, windows and limits, sync by sync, with the values that the plan writes."""
     demand = Demand(traffic_of(per_day, shape), service, service * 1.2, slo)
     fleet = scaled_fleet(demand, ALONE, START)
-    setting = AutoscalerChoice(fleet.needed_replicas, fleet.waiting_per_replica, 1, START)
+    setting = operation(fleet.needed_replicas, fleet.waiting_per_replica, 1, START)
     arrivals = day_arrivals(demand.traffic, 2, seed=5)[:300]
-    outcome = simulate(arrivals, service, setting.operation())
+    outcome = simulate(arrivals, service, setting)
     settings = KedaSettings(
         min_replicas=0,
         max_replicas=setting.max_replicas,

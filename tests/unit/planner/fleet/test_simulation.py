@@ -35,9 +35,9 @@ def test_a_fleet_that_scales_to_zero_pays_starts_and_cooldowns_and_its_clips_wai
     assert soon.starts == 1
 
 
-def test_the_scaling_rule_decides_how_many_replicas_start():
+def test_the_backlog_decides_how_many_replicas_start():
     burst = [0.0] * 8
-    one = simulate(burst, 60, Operation(0, 8, 10, scaling=lambda waiting, replicas: 1))
+    one = simulate(burst, 60, Operation(0, 8, 10, waiting_per_replica=8))
     each = simulate(burst, 60, Operation(0, 8, 10))
     assert (one.starts, each.starts) == (1, 8)
     assert percentile(one.latencies, 0.99) == 10 + 8 * 60
@@ -92,16 +92,10 @@ def test_the_recursion_of_a_fixed_fleet_is_the_simulation(replicas):
 
 
 def test_a_clip_that_waits_takes_the_first_replica_that_is_free_even_if_it_was_started_later():
-    rule = iter([1, 1, 2])
-    fleet = Operation(0, 2, start_seconds=10, scaling=lambda waiting, replicas: next(rule))
+    fleet = Operation(0, 2, start_seconds=10, waiting_per_replica=2)
     outcome = simulate([0, 1, 2], 100, fleet)
     assert outcome.latencies == (
         110,
         111,
         208,
     )  # the second clip starts on the replica that the third one started
-
-
-def test_clips_of_a_fleet_that_never_starts_wait_for_ever():
-    outcome = simulate([0, 1], 10, Operation(0, 4, scaling=lambda waiting, replicas: 0))
-    assert outcome.latencies == (math.inf, math.inf)
