@@ -20,23 +20,10 @@ START_ASSUMPTIONS = (
     f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
     f"a machine whose network is not known, as with a bare GPU, has {NETWORK_GBPS:.0f} Gbit/s",
 )
-# Measured on one H200: docs/denoiser.md (first pass of compiled blocks), docs/decoder.md (the first clip).
+# On a node whose cache is empty. Measured on one H200: docs/denoiser.md (first pass of compiled blocks),
+# docs/decoder.md (the first clip).
 COMPILE_SECONDS = 11.0
 KERNEL_SECONDS = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """What a new replica loads and builds."""
-
-    weight_bytes: float
-    is_compiled: bool = False
-    has_fast_decoder: bool = False
-
-    @property
-    def build_seconds(self) -> float:
-        """Seconds of the compilers on a node whose cache is empty."""
-        return COMPILE_SECONDS * self.is_compiled + KERNEL_SECONDS * self.has_fast_decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +55,30 @@ class Start:
         )
 
 
-def cold_starts(startup: Startup, instance: Instance | None, gpu: Gpu) -> tuple[ColdStart, ...]:
+def cold_starts(
+    weight_bytes: float, instance: Instance | None, gpu: Gpu, build_seconds: float = 0.0
+) -> tuple[ColdStart, ...]:
     """One entry for each source that the machine has. A new node also pulls the image and compiles."""
     known = instance.network_gbps if instance else None
     # EFA carries traffic between nodes. The object store is read over the ordinary network.
     network = min((known or NETWORK_GBPS) / 8 * 1e9, STORE_BYTES_PER_SECOND)
-    source = "object store over the network" if known else f"object store over {NETWORK_GBPS:.0f} Gbit/s"
-    found = [_new_node(source, startup, network, network)]
-    if instance and instance.ebs_mbps:
-        found.append(_new_node("EBS volume", startup, instance.ebs_mbps / 8 * 1e6, network))
-    if instance and instance.nvme_gb:
-        found.append(_restart("local NVMe, already filled", startup, NVME_BYTES_PER_SECOND))
-    if gpu.pcie_gb_s:
-        rate = gpu.pcie_gb_s / 2 * 1e9
-        found.append(_restart("host memory, process restart", startup, rate))
-    return tuple(found)
-
-
-def _new_node(source: str, startup: Startup, rate: float, network: float) -> ColdStart:
     image = IMAGE_BYTES / min(network, IMAGE_BYTES_PER_SECOND)
-    load, build = startup.weight_bytes / rate, startup.build_seconds
-    return ColdStart(source, BOOT_SECONDS, image, load, build, BOOT_SECONDS + image + load + build)
 
+    def new_node(source: str, rate: float) -> ColdStart:
+        load = weight_bytes / rate
+        total = BOOT_SECONDS + image + load + build_seconds
+        return ColdStart(source, BOOT_SECONDS, image, load, build_seconds, total)
 
-def _restart(source: str, startup: Startup, rate: float) -> ColdStart:
-    load = startup.weight_bytes / rate
-    return ColdStart(source, 0.0, 0.0, load, 0.0, load)
+    def restart(source: str, rate: float) -> ColdStart:
+        load = weight_bytes / rate
+        return ColdStart(source, 0.0, 0.0, load, 0.0, load)
+
+    source = "object store over the network" if known else f"object store over {NETWORK_GBPS:.0f} Gbit/s"
+    found = [new_node(source, network)]
+    if instance and instance.ebs_mbps:
+        found.append(new_node("EBS volume", instance.ebs_mbps / 8 * 1e6))
+    if instance and instance.nvme_gb:
+        found.append(restart("local NVMe, already filled", NVME_BYTES_PER_SECOND))
+    if gpu.pcie_gb_s:
+        found.append(restart("host memory, process restart", gpu.pcie_gb_s / 2 * 1e9))
+    return tuple(found)

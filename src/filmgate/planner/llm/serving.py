@@ -11,7 +11,7 @@ from filmgate.planner.answer import Rejected
 from filmgate.planner.fleet.money import DAYS_PER_MONTH, Bill, Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet, Layout
-from filmgate.planner.fleet.starts import ColdStart, Start, Startup, cold_starts
+from filmgate.planner.fleet.starts import ColdStart, Start, cold_starts
 from filmgate.planner.intervals import llm_upper_end
 from filmgate.planner.llm.arrivals import (
     RequestDemand,
@@ -116,8 +116,8 @@ class LlmCandidate:
 
     @property
     def cold_starts(self) -> tuple[ColdStart, ...]:
-        startup = Startup(weight_bytes(self.question.model, self.question.precision))
-        return cold_starts(startup, self.machine.instance, self.machine.gpu)
+        stored = weight_bytes(self.question.model, self.question.precision)
+        return cold_starts(stored, self.machine.instance, self.machine.gpu)
 
     @property
     def order(self) -> Order | None:

@@ -17,7 +17,7 @@ from filmgate.planner.fleet.scaled import (
     scaled_fleet,
 )
 from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
-from filmgate.planner.fleet.starts import ColdStart, Start, Startup, cold_starts
+from filmgate.planner.fleet.starts import COMPILE_SECONDS, KERNEL_SECONDS, ColdStart, Start, cold_starts
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.machines import Machine
@@ -84,12 +84,10 @@ class Candidate:
     def cold_starts(self) -> tuple[ColdStart, ...]:
         question, gpu = self.question, self.machine.gpu
         software = question.software(self.split.fit.placement.offload)
-        startup = Startup(
-            stored_bytes(question.model),
-            is_compiled=software.mode == "compiled",
-            has_fast_decoder=tries_fast_decoder(question.model, gpu, software),
-        )
-        return cold_starts(startup, self.machine.instance, gpu)
+        build_seconds = COMPILE_SECONDS if software.mode == "compiled" else 0.0
+        if tries_fast_decoder(question.model, gpu, software):
+            build_seconds += KERNEL_SECONDS
+        return cold_starts(stored_bytes(question.model), self.machine.instance, gpu, build_seconds)
 
     @property
     def start(self) -> Start:

@@ -7,7 +7,7 @@ import pytest
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.sizing import MAX_UTILISATION, Demand, Layout, size_fleet
-from filmgate.planner.fleet.starts import Start, Startup, cold_starts
+from filmgate.planner.fleet.starts import Start, cold_starts
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
 STEADY = traffic_of(500, TrafficShape.STEADY)
@@ -74,24 +74,21 @@ def test_outside_business_hours_one_machine_is_warm_or_none_without_an_slo():
 
 
 def test_a_bare_gpu_starts_on_a_node_that_boots_and_pulls_the_image_too(catalog):
-    new, restart = cold_starts(Startup(40e9), None, catalog.gpu("H100"))
+    new, restart = cold_starts(40e9, None, catalog.gpu("H100"))
     assert (new.source, new.boot_seconds, new.image_seconds) == ("object store over 10 Gbit/s", 90, 20)
     assert new.total_seconds == Start.slowest([new, restart]).new_machine == pytest.approx(142)
     assert restart.boot_seconds == 0
 
 
 def test_a_cold_start_over_a_slow_network_takes_longer_than_from_memory(catalog):
-    starts = {
-        s.source: s for s in cold_starts(Startup(40e9), catalog.instance("g6e.xlarge"), catalog.gpu("L40S"))
-    }
+    starts = {s.source: s for s in cold_starts(40e9, catalog.instance("g6e.xlarge"), catalog.gpu("L40S"))}
     network, memory = starts["object store over the network"], starts["host memory, process restart"]
     assert network.load_seconds == pytest.approx(40e9 / (2.5e9 / 8))
     assert memory.total_seconds < 5 < network.total_seconds
 
 
 def test_a_new_node_also_boots_pulls_its_image_and_compiles(catalog):
-    built = Startup(40e9, is_compiled=True, has_fast_decoder=True)
-    start = cold_starts(built, catalog.instance("p5.48xlarge"), catalog.gpu("H100"))[0]
+    start = cold_starts(40e9, catalog.instance("p5.48xlarge"), catalog.gpu("H100"), build_seconds=26)[0]
     parts = (start.boot_seconds, start.image_seconds, start.load_seconds, start.build_seconds)
     assert min(parts) > 0
     assert start.total_seconds == pytest.approx(sum(parts))
@@ -99,7 +96,7 @@ def test_a_new_node_also_boots_pulls_its_image_and_compiles(catalog):
 
 def test_weights_do_not_arrive_at_the_rate_of_efa(catalog):
     instance = catalog.instance("p5.48xlarge")
-    start = cold_starts(Startup(40e9), instance, catalog.gpu("H100"))[0]
+    start = cold_starts(40e9, instance, catalog.gpu("H100"))[0]
     assert start.load_seconds > 10 * 40e9 / (instance.network_gbps / 8 * 1e9)
 
 
