@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.intervals import llm_upper_end
 from filmgate.planner.llm.answer import plan_llm as plan
@@ -37,7 +38,7 @@ def draw(catalog, seed):
         answer_tokens=random_.choice((64, 256, 512)),
         traffic=traffic_of(float(round(10 ** random_.uniform(2, 6.5))), random_.choice(list(TrafficShape))),
         cached_tokens=random_.choice((0, 0, 500)),
-        commit_discount=random_.choice((None, 0.3)),
+        terms=Terms(random_.choice((None, 0.3))),
     )
 
 

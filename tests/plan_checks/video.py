@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 from filmgate.planner.capabilities import FILMGATE
+from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.scaled import latency_again
 from filmgate.planner.fleet.simulation import fixed_fleet_latencies, peak_arrivals
@@ -41,8 +42,7 @@ def draw(catalog, seed):
         slo_seconds=slo,
         tenants=random_.choice((1, 1, 3)),
         tenancy=random_.choice(list(Tenancy)),
-        commit_discount=random_.choice((None, 0.3)),
-        interruptible_share=random_.choice((0.0, 0.4)),
+        terms=Terms(random_.choice((None, 0.3)), random_.choice((0.0, 0.4))),
     )
 
 

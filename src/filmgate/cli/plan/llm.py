@@ -35,6 +35,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
 ) -> "LlmQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
+    from filmgate.planner.fleet.money import Terms
     from filmgate.planner.llm.arrivals import MAX_SEQUENCES
     from filmgate.planner.llm.question import LlmQuestion
 
@@ -60,8 +61,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         answer_tokens=answer_tokens,
         cached_tokens=cached_tokens,
         budget_margin=budget_margin,
-        commit_discount=commit_discount,
-        commit_years=commit_years,
+        terms=Terms(commit_discount, commit_years=commit_years),
         residency=inputs.check_residency(residency, facts.catalog),
         traffic=arrivals,
         spare_machines=spare_machines,

@@ -45,6 +45,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
+    from filmgate.planner.fleet.money import Terms
     from filmgate.planner.video.clip import clip_for
     from filmgate.planner.video.question import VideoQuestion
 
@@ -65,10 +66,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
         mode=None if compiled is None else "compiled" if compiled else "eager",
         gpu=inputs.gpu_or_none(gpu, facts.catalog),
         residency=inputs.check_residency(residency, facts.catalog),
-        commit_discount=commit_discount,
-        commit_years=commit_years,
-        interruptible_share=interruptible,
-        interruptions_per_day=interruptions_per_day,
+        terms=Terms(commit_discount, interruptible, commit_years, interruptions_per_day),
         has_flash=flash,
         adapters=adapters,
         tenants=tenants,

@@ -12,7 +12,6 @@ from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = 730
 VOLUMES = tuple(2 ** (i / 4) for i in range(94))  # clips per day, up to ten million
-INTERRUPTIONS_PER_DAY = 1.0  # of each spot machine; no rate is published per instance type
 MAX_LOST_SHARE = 0.05  # of the time of a spot machine; the simulated latency does not include it
 YEARS = (1, 3)
 NO_RATE = "the catalog has no rate; give --commit-discount, or a --prices file with the rates"
@@ -40,7 +39,7 @@ class Terms:
     commit_discount: float | None = None
     interruptible_share: float = 0.0
     commit_years: int = 1
-    interruptions_per_day: float = INTERRUPTIONS_PER_DAY
+    interruptions_per_day: float = 1.0  # of each spot machine; no rate is published per instance type
 
     def committed_rate(self, price: Price) -> float | None:
         """USD per hour of a Compute Savings Plan; None where neither catalog nor question has a rate."""
@@ -49,7 +48,7 @@ class Terms:
         return savings_rate(price, self.commit_years)
 
 
-ON_DEMAND = Terms()
+DEFAULT_TERMS = Terms()
 
 
 def savings_rate(price: Price, years: int) -> float | None:
@@ -117,7 +116,7 @@ class Order:
 
     def on_demand(self) -> Bill:
         """The bill of a day without commitments and spot."""
-        return self.without_savings().bill(ON_DEMAND)
+        return self.without_savings().bill(DEFAULT_TERMS)
 
     def without_savings(self) -> "Order":
         """The order at a price for which no Savings Plan is known."""

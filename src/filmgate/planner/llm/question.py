@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
-from filmgate.planner.fleet.money import Terms
+from filmgate.planner.fleet.money import DEFAULT_TERMS, Terms
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.loaded import Load
 from filmgate.planner.memory import SAFETY_FACTOR
@@ -36,8 +36,7 @@ class LlmQuestion:
     answer_tokens: int = ANSWER_TOKENS
     cached_tokens: int = 0
     budget_margin: float = 1.0
-    commit_discount: float | None = None
-    commit_years: int = 1
+    terms: Terms = DEFAULT_TERMS
     residency: str | None = None
     traffic: Traffic | None = None
     spare_machines: int = 1
@@ -53,10 +52,6 @@ class LlmQuestion:
     @property
     def has_target(self) -> bool:
         return self.ttft_ms is not None or self.tbt_ms is not None
-
-    @property
-    def terms(self) -> Terms:
-        return Terms(self.commit_discount, commit_years=self.commit_years)
 
     def load(self, sequences: int) -> Load:
         return Load(self.prompt, self.answer_tokens, sequences, min(self.cached_tokens, self.prompt - 1))

@@ -63,7 +63,9 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
     candidates = [confirmed_candidate(one) if i == 0 else one for i, one in enumerate(candidates)]
     blocked = question.not_with_filmgate()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
-    interrupted = f"spot machines are interrupted at a rate of {question.interruptions_per_day:g} per day"
+    interrupted = (
+        f"spot machines are interrupted at a rate of {question.terms.interruptions_per_day:g} per day"
+    )
     assumptions = (*ASSUMPTIONS, f"{interrupted} (no rate is published per instance type)")
     answer = Answer(
         question=describe(question),

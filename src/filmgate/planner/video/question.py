@@ -6,7 +6,7 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.models.quality import FULL
 from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
-from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY, Terms
+from filmgate.planner.fleet.money import DEFAULT_TERMS, Terms
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.memory import SAFETY_FACTOR
@@ -32,10 +32,7 @@ class VideoQuestion:
     gpu: Gpu | None = None
     instances: tuple[str, ...] = ()
     residency: str | None = None
-    commit_discount: float | None = None
-    commit_years: int = 1
-    interruptible_share: float = 0.0
-    interruptions_per_day: float = INTERRUPTIONS_PER_DAY
+    terms: Terms = DEFAULT_TERMS
     tenants: int = 1
     tenancy: Tenancy = Tenancy.SHARED
     spare_machines: int = 1
@@ -59,12 +56,6 @@ class VideoQuestion:
         fused = self.runtime.fused(self.model) if is_fused else None
         return Software(
             mode=mode, precision=arithmetic, has_fast_decoder=True, fused=fused, has_flash=self.has_flash
-        )
-
-    @property
-    def terms(self) -> Terms:
-        return Terms(
-            self.commit_discount, self.interruptible_share, self.commit_years, self.interruptions_per_day
         )
 
     def not_with_filmgate(self) -> list[str]:

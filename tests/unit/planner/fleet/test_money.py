@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet.money import ON_DEMAND, Order, Terms, break_even, purchase_options, warnings
+from filmgate.planner.fleet.money import DEFAULT_TERMS, Order, Terms, break_even, purchase_options, warnings
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
@@ -23,7 +23,7 @@ def fleet_for(traffic, slo=90):
 def test_a_warm_fleet_is_billed_for_24_hours(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
     fleet = fleet_for(traffic)
-    cost = Order(fleet, traffic, price, 60).bill(ON_DEMAND)
+    cost = Order(fleet, traffic, price, 60).bill(DEFAULT_TERMS)
     assert cost.usd_per_day == pytest.approx(fleet.instances * 24 * 2.0)
     busy = 500 * 60 / 3600 * 2.0
     assert cost.idle_usd_per_day == pytest.approx(cost.usd_per_day - busy)
@@ -31,7 +31,7 @@ def test_a_warm_fleet_is_billed_for_24_hours(price):
 
 def test_business_hours_are_billed_for_the_full_fleet_only_during_the_day(price):
     fleet = fleet_for(BUSINESS)
-    cost = Order(fleet, BUSINESS, price, 60).bill(ON_DEMAND)
+    cost = Order(fleet, BUSINESS, price, 60).bill(DEFAULT_TERMS)
     assert cost.usd_per_day == pytest.approx(2.0 * (fleet.instances * 10 + 1 * 14))
 
 
@@ -51,7 +51,7 @@ def test_a_commitment_and_spot_lower_the_bill(price):
     fleet = fleet_for(BUSINESS)
     costs = [
         Order(fleet, BUSINESS, price, 60).bill(terms).usd_per_day
-        for terms in (ON_DEMAND, Terms(0.3), Terms(0.3, 0.5))
+        for terms in (DEFAULT_TERMS, Terms(0.3), Terms(0.3, 0.5))
     ]
     assert costs[0] > costs[1] > costs[2]
 
@@ -84,9 +84,9 @@ def test_interruptions_of_spot_machines_are_paid(price):
 def test_without_a_rate_the_bill_is_on_demand_and_says_what_is_missing(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
     order = Order(fleet_for(traffic), traffic, price, 60, 0)
-    (part,) = order.bill(ON_DEMAND).purchases
+    (part,) = order.bill(DEFAULT_TERMS).purchases
     assert (part.how, part.usd_per_hour) == ("on demand", 2.0)
-    plans = [way for way in purchase_options(order, ON_DEMAND) if "Savings Plan" in way.name]
+    plans = [way for way in purchase_options(order, DEFAULT_TERMS) if "Savings Plan" in way.name]
     assert all(way.usd_per_month is None and "--commit-discount" in way.note for way in plans)
 
 
@@ -95,16 +95,16 @@ def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
     known = replace(price, savings_1y=1.5, savings_3y=1.1)
     order = Order(fleet_for(traffic), traffic, known, 60, 0)
-    (part,) = order.bill(ON_DEMAND).purchases
+    (part,) = order.bill(DEFAULT_TERMS).purchases
     assert (part.how, part.usd_per_hour) == ("committed", 1.5)
     assert "1 year, 25% off; the catalog's rate" in part.note
     (longer,) = order.bill(Terms(commit_years=3)).purchases
     assert longer.usd_per_hour == 1.1
-    one, three = warnings(order, ON_DEMAND), warnings(order, Terms(commit_years=3))
+    one, three = warnings(order, DEFAULT_TERMS), warnings(order, Terms(commit_years=3))
     assert "no Reserved Instances" in one[0]
     assert len(one) == 1
     assert "three years" in three[1]
-    ways = {way.name: way.usd_per_month for way in purchase_options(order, ON_DEMAND)}
+    ways = {way.name: way.usd_per_month for way in purchase_options(order, DEFAULT_TERMS)}
     assert ways["Compute Savings Plan, 3 years"] < ways["the bill"] < ways["on demand"]
 
 
@@ -114,10 +114,10 @@ def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_a_sh
     traffic = traffic_of(500, TrafficShape.STEADY)
     fleet = replace(fleet_for(traffic), instances=machines, warm_instances=machines)
     order = Order(fleet, traffic, price, 60, 0)
-    assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(ON_DEMAND).usd_per_day
+    assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(DEFAULT_TERMS).usd_per_day
     text = warnings(order, Terms(None, 0.1))[-1]
     share = float(text.rpartition("--interruptible ")[2].rstrip("."))
-    assert order.bill(Terms(None, share)).usd_per_day < order.bill(ON_DEMAND).usd_per_day
+    assert order.bill(Terms(None, share)).usd_per_day < order.bill(DEFAULT_TERMS).usd_per_day
 
 
 def test_a_single_machine_is_never_spot_and_the_warning_says_why(price):

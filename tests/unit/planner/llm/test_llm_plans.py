@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.catalog.gpus import GIB
+from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.loaded import Load
@@ -194,7 +195,7 @@ def test_the_managed_price_is_that_of_the_same_model_where_the_catalog_has_it(ca
 def test_a_commitment_changes_the_bill_of_a_served_model(catalog, calibration):
     question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=64, traffic=traffic_of(1e6))
     full = plan_llm(question, catalog, calibration).cost
-    less = plan_llm(replace(question, commit_discount=0.3), catalog, calibration).cost
+    less = plan_llm(replace(question, terms=Terms(0.3)), catalog, calibration).cost
     assert less.usd_per_day == pytest.approx(0.7 * full.usd_per_day)
     assert {part.how for part in less.purchase} == {"committed"}
 

@@ -8,6 +8,7 @@ import pytest
 
 from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
+from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.simulation import Operation, peak_arrivals, simulate
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape, recorded_traffic, traffic_of
@@ -80,9 +81,7 @@ def test_tenants_on_separate_hardware_scale_to_zero_each_on_their_own(question, 
 
 
 def test_nobody_commits_to_machines_that_scale_to_zero(question, plan):
-    rare = replace(
-        question, traffic=traffic_of(20), slo_seconds=900, commit_discount=0.3, interruptible_share=0.5
-    )
+    rare = replace(question, traffic=traffic_of(20), slo_seconds=900, terms=Terms(0.3, 0.5))
     answer = plan(replace(rare, region="eu-central-1"))
     (part,) = answer.cost.purchase
     assert (part.how, part.instances) == ("on demand", answer.fleet.size.instances)
@@ -91,15 +90,15 @@ def test_nobody_commits_to_machines_that_scale_to_zero(question, plan):
 
 
 def test_the_night_needs_no_machine_if_one_can_be_started_in_time(question, plan):
-    busy = replace(question, traffic=traffic_of(2000, TrafficShape.BUSINESS), commit_discount=0.6)
+    busy = replace(question, traffic=traffic_of(2000, TrafficShape.BUSINESS), terms=Terms(0.6))
     for slo, is_warm in ((250, True), (4000, False)):
         size = plan(replace(busy, slo_seconds=slo)).fleet.size
         assert (size.warm_instances > 0) == is_warm
 
 
 def test_a_discount_and_spot_change_the_bill_and_the_verdict(question, plan):
-    full, committed = plan(question), plan(replace(question, commit_discount=0.4))
-    spot = plan(replace(question, interruptible_share=0.5))
+    full, committed = plan(question), plan(replace(question, terms=Terms(0.4)))
+    spot = plan(replace(question, terms=Terms(interruptible_share=0.5)))
     assert committed.cost.usd_per_month == pytest.approx(full.cost.usd_per_month * 0.6)
     assert spot.cost.usd_per_month < full.cost.usd_per_month
     assert {part.how for part in spot.cost.purchase} == {"on demand", "spot"}
@@ -246,7 +245,7 @@ def test_each_tenant_on_separate_hardware_waits_in_a_queue_of_its_own(question, 
 def test_a_fleet_on_demand_elsewhere_is_not_priced_with_committed_hours(question, plan):
     """A commitment is paid for 24 hours, a machine on demand for those of the day."""
     day = replace(question, traffic=traffic_of(2000, TrafficShape.BUSINESS), slo_seconds=250)
-    full, committed = plan(day), plan(replace(day, commit_discount=0.65))
+    full, committed = plan(day), plan(replace(day, terms=Terms(0.65)))
     assert {part.how for part in committed.cost.purchase} == {"committed"}
     here = [
         next(row for row in answer.cost.regions if row.region == "us-east-1") for answer in (full, committed)
@@ -335,7 +334,7 @@ def test_a_machine_that_only_the_simulation_finds_too_small_is_rejected_with_the
 
 
 def test_the_assumed_interruptions_are_those_of_the_question(question, plan):
-    answer = plan(replace(question, interruptions_per_day=3))
+    answer = plan(replace(question, terms=Terms(interruptions_per_day=3)))
     (interrupted,) = [text for text in answer.assumptions if "interrupted" in text]
     assert interrupted.startswith("spot machines are interrupted at a rate of 3 per day")
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.video.answer import plan_video
@@ -33,7 +34,7 @@ def test_the_precision_and_the_quality_of_the_plan_are_settings_of_the_deploymen
 
 @pytest.mark.parametrize("shape", [TrafficShape.STEADY, TrafficShape.BUSINESS])
 def test_spot_and_on_demand_workers_together_are_those_of_the_plan(plan, shape):
-    fleet = plan(interruptible_share=0.5, traffic=traffic_of(8000, shape))
+    fleet = plan(terms=Terms(interruptible_share=0.5), traffic=traffic_of(8000, shape))
     chart = fleet.deployment.chart
     assert chart.spot_replicas > 0
     assert chart.min_replicas + chart.min_spot_replicas == fleet.size.warm_replicas
