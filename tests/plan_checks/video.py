@@ -3,8 +3,9 @@
 import random
 import re
 from dataclasses import replace
+from typing import get_args
 
-from filmgate.planner.capabilities import FILMGATE
+from filmgate.planner.capabilities import FILMGATE, family_of
 from filmgate.planner.fleet.money import Terms
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.scaled import latency_again
@@ -19,6 +20,7 @@ from filmgate.planner.video.answer import plan_video as plan
 from filmgate.planner.video.answer import ranked
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
+from filmgate.settings import PipelineSettings
 from tests.plan_checks.check import REGIONS, find_bill_errors, find_report_differences, is_close
 
 __all__ = ["NAME", "draw", "harder", "overrun", "plan", "problems", "usd_per_day"]
@@ -29,7 +31,7 @@ CHECK_ARRIVALS = 8000
 def draw(catalog, seed):
     """A question about a model that Filmgate runs."""
     random_ = random.Random(seed)
-    models = [m for m in catalog.video_models.values() if m.pipeline and FILMGATE.can_load(m)]
+    models = [m for m in catalog.video_models.values() if family_of(m)]
     model = random_.choice(models)
     clip, region = clip_for(model, steps=random_.choice((4, 20, None))), random_.choice(REGIONS)
     volume = float(round(10 ** random_.uniform(0.5, 4.3)))
@@ -78,7 +80,7 @@ def find_unsupported(answer):
         yield "an option splits a clip over GPUs"
     if deployment.machines != answer.fleet.size.instances:
         yield "the machines to deploy are not those of the fleet"
-    if deployment.offload not in FILMGATE.offload_levels:
+    if deployment.offload not in get_args(PipelineSettings.model_fields["offload"].annotation):
         yield f"offload level {deployment.offload} does not exist"
     unsupported = "fp8|adapter|GPUs per clip" + ("" if FILMGATE.can_scale_to_zero else "|scale to zero")
     if re.search(rf"^(Run|Use).*({unsupported})", answer.verdict):

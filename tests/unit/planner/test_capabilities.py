@@ -7,10 +7,11 @@ from typing import get_args
 import pytest
 
 import filmgate
-from filmgate.models.families import FAMILIES
-from filmgate.planner.capabilities import FILMGATE
+from filmgate.models.families import FAMILIES, SVD, WAN
+from filmgate.planner.capabilities import FILMGATE, family_of
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.clip_time import fast_decode_share, fused_share, tries_fast_decoder
+from filmgate.planner.video.memory import PLACEMENTS
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.rates import Software
 from filmgate.settings import PipelineSettings
@@ -25,14 +26,16 @@ def source_of(*packages):
     return "\n".join(file.read_text() for file in files)
 
 
-def test_the_pipelines_are_those_of_the_families():
-    assert {"WanPipeline", "LTXImageToVideoPipeline", "StableVideoDiffusionPipeline"} < FILMGATE.pipelines
-    assert FILMGATE.leveled_pipelines < FILMGATE.compiled_pipelines < FILMGATE.pipelines
+def test_a_model_is_loaded_by_the_family_of_its_pipeline(catalog):
+    families = {model.id: family_of(model) for model in catalog.video_models.values()}
+    assert set(families.values()) == {*FAMILIES, None}
+    assert (families["wan2.1-i2v-14b"], families["svd-xt"], families["mochi-1"]) == (WAN, SVD, None)
 
 
 def test_the_offload_levels_are_those_of_the_setting():
     levels = get_args(PipelineSettings.model_fields["offload"].annotation)
-    assert tuple(level for level in levels if level != "auto") == FILMGATE.offload_levels
+    planned = {change.get("offload", "none") for _, change in PLACEMENTS}
+    assert planned == set(levels) - {"auto"}
 
 
 @pytest.mark.parametrize(

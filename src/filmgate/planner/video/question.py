@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.models.quality import FULL
-from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
+from filmgate.planner.capabilities import FILMGATE, Capabilities, family_of, pipeline_class
 from filmgate.planner.fleet.money import DEFAULT_TERMS, Terms
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
@@ -47,21 +47,21 @@ class VideoQuestion:
 
         Offloaded layers are never compiled. Fused kernels need all weights on the GPU, and in 16 bits.
         """
-        is_compiled = self.runtime.is_compiled(self.model)
-        mode = self.mode or ("compiled" if is_compiled else "eager")
-        mode = "eager" if offload == "layers" else mode
+        family = family_of(self.model)
+        default = "compiled" if family and family.is_compilation_proven else "eager"
+        mode = "eager" if offload == "layers" else self.mode or default
         # Weights in int8 are restored before each product: they save memory, not time.
         arithmetic = "bf16" if self.precision == "int8" else self.precision
         is_fused = self.mode is None and offload == "none" and self.precision != "int8"
-        fused = self.runtime.fused(self.model) if is_fused else None
+        fused = family.fused if family and is_fused else None
         return Software(
             mode=mode, precision=arithmetic, has_fast_decoder=True, fused=fused, has_flash=self.has_flash
         )
 
     def not_with_filmgate(self) -> list[str]:
         """What the question asks for and the runtime does not do."""
-        found = []
-        if not self.runtime.can_load(self.model):
+        found, family = [], family_of(self.model)
+        if family is None and self.model.pipeline is not None:
             found.append(f"it cannot load {pipeline_class(self.model)}")
         if self.precision not in self.runtime.weight_precisions:
             found.append(
@@ -70,6 +70,6 @@ class VideoQuestion:
             )
         if self.precision == "int8" and not self.model.denoiser.layers:
             found.append(f"it does not store weights of {self.model.id} in int8; use --precision bf16")
-        if self.clip.quality != FULL and not self.runtime.has_levels(self.model):
+        if self.clip.quality != FULL and not (family and family.has_quality_levels):
             found.append(f"it does not render {self.model.id} at quality {self.clip.quality}; use full")
         return found
