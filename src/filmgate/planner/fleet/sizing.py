@@ -93,17 +93,8 @@ class Fleet:
         return self.replicas // self.instances
 
 
-@dataclass(frozen=True, slots=True)
-class MachineCounts:
-    """The machines of a fleet, the spare ones among them, and the replicas of all of them."""
-
-    total: int
-    spare: int
-    replicas: int
-
-
-def machines_of(needed: int, layout: Layout, *, has_target: bool) -> MachineCounts:
-    """The machines of the replicas that each pool needs, and spare ones where there is a target.
+def machines_of(needed: int, layout: Layout, *, has_target: bool) -> tuple[int, int]:
+    """The machines for the replicas that each pool needs, and how many are spare: none without a target.
 
     Each pool has the spare replicas that a lost machine may take from it: another pool does not lend any.
     """
@@ -114,7 +105,7 @@ def machines_of(needed: int, layout: Layout, *, has_target: bool) -> MachineCoun
         total = max(machines + spare, _machines(needed + lost, layout))
     else:
         total = machines + spare * layout.pools
-    return MachineCounts(total, total - machines, total * layout.replicas_per_machine)
+    return total, total - machines
 
 
 def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
@@ -127,8 +118,8 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
     needed = fewest_replicas(demand, 0.95, is_simulated=is_simulated)
     if needed is None or needed * layout.pools > MAX_SERVERS:
         return None
-    machines = machines_of(needed, layout, has_target=demand.slo is not None)
-    total, replicas = machines.total, machines.replicas
+    total, spare = machines_of(needed, layout, has_target=demand.slo is not None)
+    replicas = total * layout.replicas_per_machine
     of_pool = max(needed, replicas // layout.pools)
     quiet = total if traffic.busy_hours >= 24 else _quiet_machines(demand, layout)
     p95, p99 = (_latency(demand, of_pool, share, is_simulated=is_simulated) for share in (0.95, 0.99))
@@ -144,7 +135,7 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
         warm_replicas=quiet * layout.replicas_per_machine,
         warm_instances=quiet,
         needed_replicas=needed * layout.pools,
-        spare_instances=machines.spare,
+        spare_instances=spare,
         pools=layout.pools,
         worst_p95=worst_latency(demand, needed, is_simulated=is_simulated),
         is_simulated=is_simulated and needed <= MAX_SIMULATED_REPLICAS,

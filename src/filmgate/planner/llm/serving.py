@@ -137,15 +137,6 @@ class LlmCandidate:
         return replace(self, machine=replace(self.machine, price=price)).priced()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    """A candidate with the replicas that meet the target, and their machines without spare ones."""
-
-    one: LlmCandidate
-    needed: int
-    machines: int
-
-
 def evaluate_llm(
     question: LlmQuestion, machine: Machine, calibration: Calibration
 ) -> LlmCandidate | Rejected:
@@ -168,11 +159,10 @@ def _evaluate_group(
     if question.traffic is None:
         return _evaluate_batch(question, machine, serving, question.concurrency, calibration)
     batches = _batches(question, serving, calibration)
-    found = _fewest_machines(question, machine, serving, batches, calibration)
-    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, is_simulated=False)
+    return _cheapest_fleet(question, machine, serving, batches, calibration)
 
 
-def _fewest_machines(
+def _cheapest_fleet(
     question: LlmQuestion,
     machine: Machine,
     serving: Serving,
@@ -180,10 +170,10 @@ def _fewest_machines(
     calibration: Calibration,
     *,
     is_simulated: bool = False,
-) -> _Sized | Rejected:
-    """The limit on sequences with the fewest machines; the first of equal ones."""
-    per_machine = machine.gpus // serving.gpus
-    best: _Sized | None = None
+) -> LlmCandidate | Rejected:
+    """The fleet with the limit on sequences that needs the fewest machines; the first of equal ones."""
+    per_machine, at_most = machine.gpus // serving.gpus, MAX_SERVERS
+    best: tuple[LlmCandidate, int] | None = None
     rejected: Rejected | None = None
     for batch in batches:
         one = _evaluate_batch(question, machine, serving, batch, calibration)
@@ -191,14 +181,13 @@ def _fewest_machines(
             rejected = one
             continue
         demand = _demand(one)
-        at_most = MAX_SERVERS if best is None else (best.machines - 1) * per_machine
         needed = _needed(demand, at_most, is_simulated=is_simulated)
         if needed is not None:
-            best = _Sized(one, needed, math.ceil(needed / per_machine))
+            best, at_most = (one, needed), (math.ceil(needed / per_machine) - 1) * per_machine
         elif best is None:
             rejected = _too_many(machine, demand)
     if best is not None:
-        return best
+        return _with_fleet(*best, calibration, is_simulated=is_simulated)
     assert rejected is not None, "a batch of one is always tried"
     return rejected
 
@@ -278,13 +267,15 @@ def _demand(one: LlmCandidate) -> RequestDemand:
     return one.demand
 
 
-def _with_fleet(found: _Sized, calibration: Calibration, *, is_simulated: bool) -> LlmCandidate:
+def _with_fleet(
+    one: LlmCandidate, needed: int, calibration: Calibration, *, is_simulated: bool
+) -> LlmCandidate:
     """The candidate with its fleet and the bill, at the pace of the sequences that the arrivals reach."""
-    one, demand, constants = found.one, _demand(found.one), calibration.constants
+    demand, constants = _demand(one), calibration.constants
     question, traffic, pace = one.question, demand.traffic, demand.pace
-    fleet, first = request_fleet(demand, one.layout, found.needed, is_simulated=is_simulated)
+    fleet, first = request_fleet(demand, one.layout, needed, is_simulated=is_simulated)
     reached = busiest_sequences(traffic, pace, fleet.replicas)
-    worst = busiest_sequences(traffic, demand.pace_high, found.needed)
+    worst = busiest_sequences(traffic, demand.pace_high, needed)
     between, slowest = (
         pace_of(one.serving, question.load(sequences), constants).between_tokens
         for sequences in (reached, worst)
@@ -341,5 +332,4 @@ def simulated_llm(one: LlmCandidate, calibration: Calibration) -> LlmCandidate |
         return one
     question, machine, serving = one.question, one.machine, one.serving
     batches = (one.concurrency, *_batches(question, serving, calibration))
-    found = _fewest_machines(question, machine, serving, batches, calibration, is_simulated=True)
-    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, is_simulated=True)
+    return _cheapest_fleet(question, machine, serving, batches, calibration, is_simulated=True)

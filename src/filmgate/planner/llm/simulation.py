@@ -88,23 +88,24 @@ def request_fleet(
     demand: RequestDemand, layout: Layout, needed: int, *, is_simulated: bool
 ) -> tuple[Fleet, FirstToken]:
     """The fleet in which `needed` replicas meet the target, and its expected first token."""
-    machines, traffic = machines_of(needed, layout, has_target=demand.has_target), demand.traffic
-    first = first_token(traffic, demand.pace, machines.replicas, is_simulated=is_simulated)
+    total, spare = machines_of(needed, layout, has_target=demand.has_target)
+    traffic, replicas = demand.traffic, total * layout.replicas_per_machine
+    first = first_token(traffic, demand.pace, replicas, is_simulated=is_simulated)
     worst = first_token(traffic, demand.pace_high, needed, is_simulated=is_simulated)
-    warm = machines.total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
+    warm = total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
     fleet = Fleet(
-        replicas=machines.replicas,
+        replicas=replicas,
         replicas_p99=None,
         gpus_per_replica=layout.gpus_per_replica,
-        instances=machines.total,
-        utilisation=traffic.average_rate * demand.pace.replica_seconds / machines.replicas,
+        instances=total,
+        utilisation=traffic.average_rate * demand.pace.replica_seconds / replicas,
         wait_p95=first.p95 - demand.pace.first_token,
         latency_p95=first.p95,
         latency_p99=first.p99,
         warm_replicas=warm * layout.replicas_per_machine,
         warm_instances=warm,
         needed_replicas=needed,
-        spare_instances=machines.spare,
+        spare_instances=spare,
         worst_p95=worst.p95,
         is_simulated=is_simulated,
     )
