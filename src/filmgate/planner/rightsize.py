@@ -58,12 +58,13 @@ def plan_rightsize(
     if not machines:
         return replace(answer, verdict=f"Cannot judge {name}: {unusable_because(unusable[0])}")
     now = machines[0]
-    load = _load(samples, float(now.gpu.memory_bytes))
+    load = _utilisation(samples, now.gpu.memory_bytes)
     if load.memory_share > 1:
-        reason = f"{load.held / GIB:.1f} GiB per GPU are in use, more than {now.gpu.name} has"
+        reason = f"{load.memory_p99_bytes / GIB:.1f} GiB per GPU are in use, more than {now.gpu.name} has"
         return replace(answer, verdict=f"Cannot judge {name}: {reason}.")
-    judgement, reason = _judge(load)
-    need = _Need.of(now, load, judgement)
+    is_preallocated = _is_preallocated(samples, load)
+    judgement, reason = _judge(samples, load, is_preallocated=is_preallocated)
+    need = _Need.of(now, load, judgement, is_preallocated=is_preallocated)
     fits, rejected = _alternatives(catalog, region, now, need)
     options = [_option(machine, need, rank) for rank, machine in enumerate(fits, start=1)]
     best = next((option for option in options if option.name != now.name), None)
@@ -71,79 +72,52 @@ def plan_rightsize(
         answer,
         verdict=f"{now.name} is {judgement}: {reason}. {_advice(now, region, need, best)}".strip(),
         is_possible=True,
-        fleet=UtilisationAnswer(
-            samples=len(samples.gpu_share),
-            gpu_p50=percentile(samples.gpu_share, 0.5),
-            gpu_p95=load.gpu,
-            memory_p99_bytes=load.held,
-            memory_share=load.memory_share,
-            sm_p95=load.sm,
-            dram_p95=load.dram,
-            judgement=judgement.value,
-        ),
+        fleet=replace(load, judgement=judgement.value),
         options=tuple(options),
         rejected=tuple(rejected),
         sources=tuple(machine_sources([now, *fits])),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLoad:
-    """p95 of what the GPU does, and the memory that it holds. `sm` and `dram` are None if not recorded.
-
-    GPU utilisation only says that some kernel ran. SM and DRAM activity are the load where they are recorded.
-    """
-
-    gpu: float
-    sm: float | None
-    dram: float | None
-    held: float
-    capacity: float
-    is_preallocated: bool
-    is_memory_known: bool = True
-
-    @property
-    def activity(self) -> float:
-        """The busier of arithmetic and memory."""
-        measured = [value for value in (self.sm, self.dram) if value is not None]
-        return max(measured, default=self.gpu)
-
-    @property
-    def memory_share(self) -> float:
-        return self.held / self.capacity
-
-
-def _load(samples: GpuMetrics, capacity: float) -> GpuLoad:
-    memory = samples.memory_bytes
-    held, lowest = (percentile(memory, 0.99), percentile(memory, 0.05)) if memory else (0.0, 0.0)
-    is_flat = held - lowest <= PREALLOCATED_CHANGE * held
-    return GpuLoad(
-        gpu=percentile(samples.gpu_share, 0.95),
-        sm=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
-        dram=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
-        held=held,
-        capacity=capacity,
-        is_preallocated=not memory or (is_flat and held > PREALLOCATED_SHARE * capacity),
-        is_memory_known=bool(memory),
+def _utilisation(samples: GpuMetrics, capacity: float) -> UtilisationAnswer:
+    """The load, without a judgement. Memory that is not recorded is zero."""
+    held = percentile(samples.memory_bytes, 0.99) if samples.memory_bytes else 0.0
+    return UtilisationAnswer(
+        samples=len(samples.gpu_share),
+        gpu_p50=percentile(samples.gpu_share, 0.5),
+        gpu_p95=percentile(samples.gpu_share, 0.95),
+        memory_p99_bytes=held,
+        memory_share=held / capacity,
+        sm_p95=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
+        dram_p95=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
+        judgement="",
     )
 
 
-def _judge(load: GpuLoad) -> tuple[Judgement, str]:
+def _is_preallocated(samples: GpuMetrics, load: UtilisationAnswer) -> bool:
+    """Whether an engine reserved the memory, or it is not recorded: then it says nothing about the need."""
+    if not samples.memory_bytes:
+        return True
+    change = load.memory_p99_bytes - percentile(samples.memory_bytes, 0.05)
+    is_flat = change <= PREALLOCATED_CHANGE * load.memory_p99_bytes
+    return is_flat and load.memory_share > PREALLOCATED_SHARE
+
+
+def _judge(samples: GpuMetrics, load: UtilisationAnswer, *, is_preallocated: bool) -> tuple[Judgement, str]:
     memory = "its memory is not recorded"
-    if load.is_memory_known:
+    if samples.memory_bytes:
         memory = f"{load.memory_share:.0%} of its memory is used"
-    what = f"p95 GPU utilization is {load.gpu:.0%}"
-    if load.sm is not None or load.dram is not None:
-        parts = (("SM", load.sm), ("DRAM", load.dram))
-        active = ", ".join(f"{name} active {value:.0%}" for name, value in parts if value is not None)
+    what = f"p95 GPU utilization is {load.gpu_p95:.0%}"
+    parts = (("SM", load.sm_p95), ("DRAM", load.dram_p95))
+    if active := ", ".join(f"{name} active {value:.0%}" for name, value in parts if value is not None):
         what = f"{what} ({active})"
-    if load.memory_share > HIGH_MEMORY_SHARE and not load.is_preallocated:
+    if load.memory_share > HIGH_MEMORY_SHARE and not is_preallocated:
         return Judgement.TOO_SMALL, f"p99 memory is {load.memory_share:.0%} of the device"
     if load.activity > HIGH_UTILISATION:
         return Judgement.TOO_SMALL, what
-    if load.gpu > HIGH_UTILISATION and load.activity < LOW_UTILISATION:
+    if load.gpu_p95 > HIGH_UTILISATION and load.activity < LOW_UTILISATION:
         return Judgement.STARVED, f"{what}: kernels wait for the host; check the CPU and the batching"
-    if max(load.gpu, load.activity) < LOW_UTILISATION:
+    if max(load.gpu_p95, load.activity) < LOW_UTILISATION:
         return Judgement.TOO_BIG, f"{what}, and {memory}"
     return Judgement.FINE, f"{what}, and {memory}"
 
@@ -160,18 +134,17 @@ class _Need:
     judgement: Judgement
 
     @classmethod
-    def of(cls, now: Machine, load: GpuLoad, judgement: Judgement) -> "_Need":
-        """The load with headroom. A machine that is large enough needs no more than it has.
-
-        Memory that an engine reserved, or that is not recorded, says nothing about the need.
-        """
+    def of(
+        cls, now: Machine, load: UtilisationAnswer, judgement: Judgement, *, is_preallocated: bool
+    ) -> "_Need":
+        """The load with headroom. A machine that is large enough needs no more than it has."""
         most = inf if judgement is Judgement.TOO_SMALL else 1.0
         headroom = HEADROOM if load.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
-        held = 0.98 if load.is_preallocated else min(most, load.memory_share * HEADROOM)
-        busy, moved = (load.gpu if share is None else share for share in (load.sm, load.dram))
+        held = 0.98 if is_preallocated else min(most, load.memory_share * HEADROOM)
+        busy, moved = (load.gpu_p95 if share is None else share for share in (load.sm_p95, load.dram_p95))
         is_too_big = judgement is Judgement.TOO_BIG
         return cls(
-            gpu_bytes=load.capacity * held,
+            gpu_bytes=now.gpu.memory_bytes * held,
             flops=_flops(now) * min(most, busy * headroom),
             bandwidth=_bandwidth(now) * min(most, moved * headroom),
             used_flops=_flops(now) * busy,

@@ -232,7 +232,10 @@ class LlmFleetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class UtilisationAnswer:
-    """How busy the current machine is, and whether its size is right."""
+    """How busy the current machine is, and whether its size is right. None: not recorded.
+
+    GPU utilisation only says that some kernel ran. SM and DRAM activity are the load where they are recorded.
+    """
 
     samples: int
     gpu_p50: float
@@ -242,6 +245,12 @@ class UtilisationAnswer:
     sm_p95: float | None
     dram_p95: float | None
     judgement: str
+
+    @property
+    def activity(self) -> float:
+        """The busier of arithmetic and memory."""
+        measured = [value for value in (self.sm_p95, self.dram_p95) if value is not None]
+        return max(measured, default=self.gpu_p95)
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
