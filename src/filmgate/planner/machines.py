@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
-from filmgate.errors import UsageError
 from filmgate.planner.answer import Rejected, grouped_sources
 from filmgate.planner.fleet.answer import RegionPrice
 
 MIN_CAPABILITY = 7.5  # Turing, in float16; torch and diffusers need no older GPU
-LAWS = {"GDPR": "EU", "LGPD": "BR"}
-"""Names of data-protection laws, and the jurisdiction of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +83,19 @@ def unpriced_region(catalog: Catalog, region: str) -> str:
     )
 
 
-def jurisdiction_of(residency: str, catalog: Catalog) -> str:
-    """The jurisdiction that a code (EU) or a law (GDPR) names. Raises UsageError for an unknown one."""
-    wanted = LAWS.get(residency.strip().upper(), residency.strip().upper())
-    known = sorted({region.jurisdiction for region in catalog.regions.values()})
-    if wanted not in known:
-        raise UsageError(
-            f"unknown jurisdiction {residency!r}; use {', '.join([*LAWS, *known])}", option="--residency"
-        )
-    return wanted
-
-
 def check_residency(catalog: Catalog, region: str, residency: str | None) -> list[Rejected]:
     """A rejection of the region when it is not in the jurisdiction that the data must stay in."""
-    if residency is None:
+    jurisdiction = catalog.region(region).jurisdiction
+    if residency in (None, jurisdiction):
         return []
-    jurisdiction, wanted = catalog.region(region).jurisdiction, jurisdiction_of(residency, catalog)
-    if jurisdiction == wanted:
-        return []
-    return [Rejected(region, f"is in {jurisdiction}, and the data must stay in {wanted}")]
+    return [Rejected(region, f"is in {jurisdiction}, and the data must stay in {residency}")]
 
 
-def not_in_region(catalog: Catalog, rejection: Rejected, residency: str) -> str:
+def not_in_region(catalog: Catalog, rejection: Rejected, residency: str | None) -> str:
     """The verdict on a region that `check_residency` rejected."""
-    wanted = jurisdiction_of(residency, catalog)
-    names = [region.name for region in catalog.regions.values() if region.jurisdiction == wanted]
-    allowed = ", ".join(names)
-    return f"Not possible: {rejection.name} {rejection.reason}. Give a --region in {wanted}: {allowed}."
+    names = [region.name for region in catalog.regions.values() if region.jurisdiction == residency]
+    advice = f"Give a --region in {residency}: {', '.join(names)}."
+    return f"Not possible: {rejection.name} {rejection.reason}. {advice}"
 
 
 def no_machine(rejected: Sequence[Rejected], region: str) -> str:
@@ -132,12 +115,11 @@ def prices_by_region(
     machine: Machine, catalog: Catalog, residency: str | None, hours_per_month: float | None
 ) -> tuple[RegionPrice, ...]:
     """The regions that have the machine: those that the residency rule allows first, each cheapest first."""
-    law = jurisdiction_of(residency, catalog) if residency else None
     found = []
     for p in prices_of(machine, catalog):
         jurisdiction = catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None
         monthly = (p.on_demand or 0.0) * hours_per_month if hours_per_month is not None else None
-        is_allowed = law is None or jurisdiction == law
+        is_allowed = residency in (None, jurisdiction)
         found.append(
             RegionPrice(p.region, jurisdiction, p.on_demand, p.spot_min, p.spot_max, monthly, is_allowed)
         )

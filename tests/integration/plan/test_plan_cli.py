@@ -77,6 +77,13 @@ def test_a_hub_id_is_the_catalog_model(name, known):
     assert json.loads(result.stdout)["question"].startswith(known)
 
 
+@pytest.mark.parametrize("name", ["EU", "eu", "GDPR", "gdpr"])
+def test_a_law_is_the_jurisdiction_of_its_data(name):
+    answer = json.loads(run(*LLM, "--region", "us-east-1", "--residency", name, "--json").stdout)
+    assert "data stays in EU" in answer["question"]
+    assert "Give a --region in EU: eu-central-1" in answer["verdict"]
+
+
 def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
     """A byte order mark, as Excel and PowerShell write it, does not make the first arrival a header."""
     seconds, times = tmp_path / "seconds.csv", tmp_path / "times.csv"

@@ -29,9 +29,10 @@ from filmgate.planner.fleet.traffic import (
     recorded_traffic,
     traffic_of,
 )
-from filmgate.planner.machines import jurisdiction_of
 
 MIN_ARRIVALS = 10
+LAWS = {"GDPR": "EU", "LGPD": "BR"}
+"""Names of data-protection laws, and the jurisdiction of each."""
 
 
 def today() -> date:
@@ -154,9 +155,17 @@ def check_length(seconds: float | None, frames: int | None) -> None:
     check_positive(seconds=seconds, frames=frames)
 
 
-def check_residency(residency: str | None, catalog: Catalog) -> str | None:
-    """The jurisdiction that a code or the name of a law stands for."""
-    return jurisdiction_of(residency, catalog) if residency is not None else None
+def parse_residency(text: str | None, catalog: Catalog) -> str | None:
+    """The jurisdiction that a code (EU) or a law (GDPR) names. Raises UsageError for an unknown one."""
+    if text is None:
+        return None
+    jurisdiction = LAWS.get(text.strip().upper(), text.strip().upper())
+    known = sorted({region.jurisdiction for region in catalog.regions.values()})
+    if jurisdiction not in known:
+        raise UsageError(
+            f"unknown jurisdiction {text!r}; use {', '.join([*LAWS, *known])}", option="--residency"
+        )
+    return jurisdiction
 
 
 def check_tokens(context: int, answer_tokens: int, cached_tokens: int = 0) -> None:

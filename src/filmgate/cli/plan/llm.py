@@ -62,7 +62,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         cached_tokens=cached_tokens,
         budget_margin=budget_margin,
         terms=Terms(commit_discount, commit_years=commit_years),
-        residency=inputs.check_residency(residency, facts.catalog),
+        residency=inputs.parse_residency(residency, facts.catalog),
         traffic=arrivals,
         spare_machines=spare_machines,
     )

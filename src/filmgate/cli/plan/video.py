@@ -65,7 +65,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
         precision=inputs.check_precision(precision or "bf16", WEIGHTS),
         mode=None if compiled is None else "compiled" if compiled else "eager",
         gpu=inputs.gpu_or_none(gpu, facts.catalog),
-        residency=inputs.check_residency(residency, facts.catalog),
+        residency=inputs.parse_residency(residency, facts.catalog),
         terms=Terms(commit_discount, interruptible, commit_years, interruptions_per_day),
         has_flash=flash,
         adapters=adapters,

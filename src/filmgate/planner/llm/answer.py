@@ -113,7 +113,7 @@ def describe(question: LlmQuestion) -> str:
     if question.tbt_seconds is not None:
         parts.append(f"at most {seconds(question.tbt_seconds)} between tokens on average")
     if question.residency:
-        parts.append(f"data stays in {question.residency.upper()}")
+        parts.append(f"data stays in {question.residency}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
     return "; ".join(parts)
 
@@ -182,7 +182,7 @@ def _impossible(
 ) -> str:
     """The limit that is missed by the least, and how to change it."""
     if rejected and rejected[0].name == question.region:
-        return not_in_region(catalog, rejected[0], question.residency or "")
+        return not_in_region(catalog, rejected[0], question.residency)
     crowded = next((r for r in rejected if r.unit == "replicas"), None)
     if crowded:
         return f"Too much for one fleet: {crowded.reason}. Use several fleets or regions."

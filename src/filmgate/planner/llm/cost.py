@@ -36,7 +36,7 @@ from filmgate.planner.llm.loaded import token_seconds
 from filmgate.planner.llm.serving import LlmCandidate
 from filmgate.planner.llm.simulation import first_token, request_fleet
 from filmgate.planner.llm.step_time import fp8_changes, kv_bytes, prefill_step
-from filmgate.planner.machines import jurisdiction_of, prices_by_region
+from filmgate.planner.machines import prices_by_region
 
 THOUSAND = 1e3
 
@@ -182,7 +182,7 @@ def _quote(best: LlmCandidate, catalog: Catalog, api: TextApi, cost: DailyCost) 
     note = "the same model" if is_same else "a different model, shown for its price"
     wanted = question.residency or catalog.region(question.region).jurisdiction
     offered = catalog.region(api.region).jurisdiction
-    is_available = jurisdiction_of(wanted, catalog) == offered
+    is_available = wanted == offered
     if not is_available:
         note += f"; offered in {offered}, not in {wanted}"
     tokens = crossing * THOUSAND if crossing is not None else None

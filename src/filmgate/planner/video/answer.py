@@ -167,7 +167,7 @@ def describe(question: VideoQuestion) -> str:
     if question.adapters > 1:
         parts.append(f"{question.adapters} LoRA adapters")
     if question.residency:
-        parts.append(f"data stays in {question.residency.upper()}")
+        parts.append(f"data stays in {question.residency}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
     return "; ".join(parts)
 

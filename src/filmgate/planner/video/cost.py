@@ -18,7 +18,7 @@ from filmgate.planner.fleet.money import (
     warnings,
 )
 from filmgate.planner.fleet.queueing import wait_percentile
-from filmgate.planner.machines import jurisdiction_of, prices_by_region
+from filmgate.planner.machines import prices_by_region
 from filmgate.planner.video.candidates import Candidate, daily_cost
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import machine_time
@@ -175,11 +175,7 @@ def _quote(question: VideoQuestion, catalog: Catalog, api: VideoApi, cost: Daily
 
 def _obstacle(question: VideoQuestion, catalog: Catalog, api: VideoApi) -> str | None:
     """Why an active API cannot serve the question, or None."""
-    allowed = (
-        jurisdiction_of(question.residency, catalog)
-        if question.residency
-        else catalog.region(question.region).jurisdiction
-    )
+    allowed = question.residency or catalog.region(question.region).jurisdiction
     places = {catalog.regions[name].jurisdiction for name in api.regions if name in catalog.regions}
     slo, height = question.slo_seconds, question.clip.size.height
     if question.gpu is None and allowed not in places:

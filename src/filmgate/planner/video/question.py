@@ -18,8 +18,8 @@ from filmgate.planner.video.rates import Software
 class VideoQuestion:
     """What to plan for. Without `traffic` the cost is that of a machine that is always busy.
 
-    `mode` is None for what a worker does by default. The whole memory budget times `budget_margin` must fit a
-    GPU.
+    `mode` is None for what a worker does by default. `residency` is the jurisdiction that data must stay in.
+    The whole memory budget times `budget_margin` must fit a GPU.
     """
 
     model: VideoModel

@@ -82,7 +82,7 @@ def impossible_video(
     """What would have to change, with the figures."""
     elsewhere = next((r for r in rejected if r.name == question.region), None)
     if elsewhere:
-        return not_in_region(catalog, elsewhere, question.residency or "")
+        return not_in_region(catalog, elsewhere, question.residency)
     crowded = next((r for r in rejected if r.unit == "clips/day"), None)
     if crowded:
         return f"Too much for one fleet: {crowded.reason}. Use several fleets or regions."

@@ -124,7 +124,7 @@ def test_an_impossible_latency_is_answered_with_the_option_to_change(catalog, ca
 
 
 def test_a_region_outside_the_residency_is_rejected_with_the_allowed_ones(catalog, calibration):
-    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b"), residency="uk"), catalog, calibration)
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b"), residency="UK"), catalog, calibration)
     assert "eu-west-2" in answer.verdict
     assert not answer.is_possible
 
