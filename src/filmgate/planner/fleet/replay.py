@@ -98,20 +98,22 @@ class _Worker:
 class _Fleet:
     """Workers and the nodes they run on, one GPU each."""
 
-    def __init__(self, machines: Machines, warm: int) -> None:
+    def __init__(self, machines: Machines, warm: int, begin: float = 0.0) -> None:
         self._machines = machines
         self.workers = [_Worker(0.0) for _ in range(warm)]
         self._empty: list[float] = []  # when each empty node became empty, the oldest first
         self.node_seconds = 0.0
         self.nodes_started = warm
         self._nodes = warm
-        self._now = 0.0
+        self._now = begin
 
     @property
     def staying(self) -> list[_Worker]:
         return [worker for worker in self.workers if not worker.is_leaving]
 
     def advance(self, now: float) -> None:
+        """Pay the nodes until now, then free those of workers that have left, and remove empty ones."""
+        self.node_seconds += self._nodes * (now - self._now)
         self._now = now
         for worker in [one for one in self.workers if one.is_leaving and one.busy_until <= now]:
             self.workers.remove(worker)
@@ -147,9 +149,6 @@ class _Fleet:
         ready = [one for one in self.staying if one.ready_at <= now and one.busy_until <= now]
         return min(ready, key=lambda one: one.ready_at, default=None)
 
-    def pay(self, seconds: float) -> None:
-        self.node_seconds += self._nodes * seconds
-
 
 _ENDED, _ARRIVAL, _READY, _SYNC = range(4)
 
@@ -176,14 +175,12 @@ class _Clock:
 def replay(jobs: Sequence[Job], settings: KedaSettings, machines: Machines) -> Replay:
     """Runs from the hour of the first job until every job has ended. `jobs` are in order of arrival."""
     begin = jobs[0].at // 3600 * 3600
-    queue, fleet, scaler = _Queue(jobs), _Fleet(machines, settings.min_replicas), Autoscaler(settings)
-    clock = _Clock(jobs, begin)
+    queue, fleet = _Queue(jobs), _Fleet(machines, settings.min_replicas, begin)
+    scaler, clock = Autoscaler(settings), _Clock(jobs, begin)
     starts, series = [0.0] * len(jobs), []
-    open_jobs, paid_until = len(jobs), begin
+    open_jobs = len(jobs)
     while open_jobs:
         now, events = clock.next()
-        fleet.pay(now - paid_until)
-        paid_until = now
         fleet.advance(now)
         for kind, number in events:
             if kind == _ENDED:

@@ -116,5 +116,6 @@ def test_a_new_worker_takes_the_node_that_became_empty_last():
     fleet.advance(11)  # the node that has been empty since 1 is gone
     fleet.resize(1, 11)
     fleet.advance(13)  # and those since 2 and 3
-    fleet.pay(3600)
-    assert fleet.node_seconds == 3600
+    paid = fleet.node_seconds
+    fleet.advance(3613)
+    assert fleet.node_seconds - paid == 3600
