@@ -76,12 +76,11 @@ class Validation:
 
 
 class HeldOut:
-    """Fits that leave out some of the observations. They start from the fit to all of them."""
+    """A fit to all observations, and fits that leave out some of them. They start from the first one."""
 
-    def __init__(
-        self, observations: Sequence[Observation], priors: dict[str, Prior], start: Constants
-    ) -> None:
-        self._observations, self._priors, self._start = observations, priors, start
+    def __init__(self, observations: Sequence[Observation], priors: dict[str, Prior]) -> None:
+        self._observations, self._priors = observations, priors
+        self.full = fit(observations, priors)
         self._tangents: Tangents = {}
         self._fits: dict[frozenset[str], Constants] = {}
 
@@ -90,7 +89,7 @@ class HeldOut:
         ids = frozenset(left_out)
         if ids not in self._fits:
             kept = [seen for seen in self._observations if seen.id not in ids]
-            self._fits[ids] = fit(kept, self._priors, self._start, self._tangents)
+            self._fits[ids] = fit(kept, self._priors, self.full, self._tangents)
         return self._fits[ids]
 
     def predict(self, group_by_id: Mapping[str, object]) -> dict[str, float]:
@@ -139,32 +138,31 @@ def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]
     counted += [of_measured(run, catalog) for run in runs.measured]
     machine = {run.id: (run.model, run.gpu) for run in runs.video}
     machine |= {run.id: (run.model, run.gpu) for run in runs.measured}
-    full = fit(counted, VIDEO_PRIORS)
-    fits = HeldOut(counted, VIDEO_PRIORS, full)
+    fits = HeldOut(counted, VIDEO_PRIORS)
     held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
     rows = []
     for run in runs.video:
-        predicted = held_out.get(run.id) or of_video(run, catalog).predict(full)
-        row = _time_row(run, catalog, "video", (run.seconds, predicted, strict.get(run.id)))
+        predicted = held_out.get(run.id) or of_video(run, catalog).predict(fits.full)
+        row = _time_row(run, catalog, "video", run.seconds, predicted, strict.get(run.id))
         rows.append(replace(row, is_counted=run.id in held_out))
     rows += [
-        _time_row(run, catalog, "measured", (run.seconds, held_out[run.id], strict[run.id]))
+        _time_row(run, catalog, "measured", run.seconds, held_out[run.id], strict[run.id])
         for run in runs.measured
     ]
-    return rows, full
+    return rows, fits.full
 
 
 def _time_row(
     run: VideoRun | LlmRun | MeasuredRun,
     catalog: Catalog,
     group: str,
-    times: tuple[float, float, float | None],
+    published: float,
+    predicted: float,
+    strict: float | None,
 ) -> ValidationRow:
     """A counted row of published seconds, the prediction, and the strict one."""
-    published, predicted, strict = times
     row = _row(run, group, published, predicted)
-    generation = catalog.gpu(run.gpu).generation
-    return replace(row, predicted_strict=strict, generation=generation)
+    return replace(row, predicted_strict=strict, generation=catalog.gpu(run.gpu).generation)
 
 
 def _row(
@@ -188,29 +186,28 @@ def _llm_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
     timed = [run for run in catalog.runs.llm if run.kind == "time"]
     observations = [of_llm(run, catalog) for run in timed]
     machine = {run.id: (run.model, run.gpu) for run in timed}
-    full = fit(observations, LLM_PRIORS)
-    fits = HeldOut(observations, LLM_PRIORS, full)
+    fits = HeldOut(observations, LLM_PRIORS)
     held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
     rows = [
-        _time_row(run, catalog, "llm", (seen.seconds, held_out[run.id], strict[run.id]))
+        _time_row(run, catalog, "llm", seen.seconds, held_out[run.id], strict[run.id])
         for run, seen in zip(timed, observations, strict=True)
     ]
-    rows += _loaded_rows(catalog, fits, full, machine)
+    rows += _loaded_rows(catalog, fits, machine)
     unknown = [run for run in catalog.runs.llm if run.kind == "unknown"]
-    rows += [replace(_time_row(run, catalog, "llm", (1.0, 1.0, None)), is_counted=False) for run in unknown]
-    return rows, full
+    rows += [replace(_time_row(run, catalog, "llm", 1.0, 1.0, None), is_counted=False) for run in unknown]
+    return rows, fits.full
 
 
 def _loaded_rows(
-    catalog: Catalog, fits: HeldOut, full: Constants, machine: Mapping[str, tuple[str, str]]
+    catalog: Catalog, fits: HeldOut, machine: Mapping[str, tuple[str, str]]
 ) -> list[ValidationRow]:
     """First tokens under load. No constant is fitted to them; `strict` also leaves out their machine."""
     rows = []
     for run in (run for run in catalog.runs.llm if run.kind == "load"):
         strict = fits.fit_without(name for name, key in machine.items() if key == (run.model, run.gpu))
         seen = of_llm(run, catalog)
-        times = (seen.seconds, seen.predict(full), seen.predict(strict))
-        rows.append(_time_row(run, catalog, "llm-load", times))
+        predicted, strictly = seen.predict(fits.full), seen.predict(strict)
+        rows.append(_time_row(run, catalog, "llm-load", seen.seconds, predicted, strictly))
     return rows
 
 
