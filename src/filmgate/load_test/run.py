@@ -1,5 +1,8 @@
 """Runs a load test: the device without the service, the prediction, then the requests."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -7,13 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from filmgate.errors import RunError
-from filmgate.load_test.alone import measure_alone
 from filmgate.load_test.mix import ClipKind, Plan
 from filmgate.load_test.prediction import Planner, simulate
 from filmgate.load_test.report import Measured, figures
 from filmgate.load_test.requests import send_requests, warm_up
 from filmgate.load_test.server import Server, started_server
 from filmgate.load_test.utilization import UtilizationSampler, busy_share
+from filmgate.pipeline.bench.alone_result import Alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class LoadTest:
 
 def run_load_test(test: LoadTest, planner: Planner, compilation: str) -> dict[str, object]:
     """The figures, and those that the planner predicts. `compilation` is the setting `pipeline.compile`."""
-    alone = {} if test.server else measure_alone(test.models, test.kinds, test.rounds)
+    alone = {} if test.server else _measure_alone(test)
     predicted = planner.predict(alone, compilation)
     device = next(iter(alone.values()), None)
     with _opened_server(test) as server:
@@ -46,6 +49,22 @@ def run_load_test(test: LoadTest, planner: Planner, compilation: str) -> dict[st
         "alone": [{"clip": str(kind), **asdict(each)} for kind, each in alone.items()],
         "planned": _planned(test, predicted),
     }
+
+
+def _measure_alone(test: LoadTest) -> dict[ClipKind, Alone]:
+    """Denoise and decode of each kind of clip, in a child process that frees the GPU when it ends."""
+    default = next(iter(test.models))
+    clips = [{"location": test.models[kind.model or default], "options": kind.options} for kind in test.kinds]
+    done = subprocess.run(
+        [sys.executable, "-m", "filmgate.pipeline.bench.alone"],
+        input=json.dumps({"clips": clips, "rounds": test.rounds}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RunError(f"the clips could not be rendered: {done.stderr.strip()[-2000:]}")
+    return dict(zip(test.kinds, (Alone(**each) for each in json.loads(done.stdout)), strict=True))
 
 
 def _planned(test: LoadTest, predicted: Mapping[ClipKind, float] | str) -> dict[str, object]:
