@@ -19,7 +19,6 @@ from filmgate.catalog.precisions import BITS_PER_VALUE
 from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
-from filmgate.jobs import Size
 from filmgate.models.names import SHIPPED, shipped_folder
 from filmgate.planner.fleet.money import YEARS
 from filmgate.planner.fleet.traffic import (
@@ -56,10 +55,6 @@ def region_or_default(region: str | None, catalog: Catalog) -> str:
     from filmgate.settings import load_settings
 
     return catalog.region(region or load_settings().planner.region).name
-
-
-def gpu_or_none(name: str | None, catalog: Catalog) -> Gpu | None:
-    return catalog.gpu(name) if name else None
 
 
 def find_video_model(name: str, catalog: Catalog) -> VideoModel:
@@ -234,10 +229,6 @@ def _seconds(cell: str) -> float | None:
     return value if isfinite(value) else None
 
 
-def parse_size(text: str | None) -> Size | None:
-    return Size.parse(text.strip()) if text is not None else None
-
-
 def machine_names(text: str | None, option: str) -> tuple[str, ...]:
     """A comma-separated list of instance types or GPUs; empty if the option is not given."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
@@ -250,7 +241,7 @@ def one_machine(instance: str | None, gpu: str | None, catalog: Catalog) -> tupl
     """The name of the instance type, or the bare GPU. Raises UsageError unless exactly one is given."""
     if (instance is None) == (gpu is None):
         raise UsageError("give either --instance or --gpu", option="--instance")
-    return catalog.instance(instance).name if instance else None, gpu_or_none(gpu, catalog)
+    return catalog.instance(instance).name if instance else None, catalog.gpu(gpu) if gpu else None
 
 
 def request_traffic(

@@ -56,7 +56,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
         region=facts.region,
-        gpu=inputs.gpu_or_none(gpu, facts.catalog),
+        gpu=facts.catalog.gpu(gpu) if gpu else None,
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
         cached_tokens=cached_tokens,

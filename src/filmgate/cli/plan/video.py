@@ -45,12 +45,15 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
+    from filmgate.jobs import Size
     from filmgate.planner.fleet.money import Terms
     from filmgate.planner.video.clip import clip_for
     from filmgate.planner.video.question import VideoQuestion
 
     found = inputs.find_video_model(model, facts.catalog)
     shape: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps, "steps": steps}
+    if size is not None:
+        shape["size"] = Size.parse(size.strip())
     inputs.check_length(seconds, frames)
     inputs.check_positive(slo_seconds=slo_seconds, interruptions_per_day=interruptions_per_day)
     inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
@@ -58,13 +61,13 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     inputs.check_years(commit_years)
     return VideoQuestion(
         model=found,
-        clip=clip_for(found, size=inputs.parse_size(size), quality=quality, **shape),
+        clip=clip_for(found, quality=quality, **shape),
         region=facts.region,
         traffic=inputs.clip_traffic(clips_per_day, traffic, arrivals),
         slo_seconds=slo_seconds,
         precision=inputs.check_precision(precision or "bf16", WEIGHTS),
         mode=None if compiled is None else "compiled" if compiled else "eager",
-        gpu=inputs.gpu_or_none(gpu, facts.catalog),
+        gpu=facts.catalog.gpu(gpu) if gpu else None,
         residency=inputs.parse_residency(residency, facts.catalog),
         terms=Terms(commit_discount, interruptible, commit_years, interruptions_per_day),
         has_flash=flash,
