@@ -183,15 +183,12 @@ def _fleet(demand: Demand, layout: Layout, setting: Operation) -> Fleet:
     replicas = instances * layout.replicas_per_machine
     return Fleet(
         replicas=replicas,
-        replicas_p99=None,
         gpus_per_replica=layout.gpus_per_replica,
         instances=instances,
         utilisation=demand.traffic.average_rate * demand.service / replicas,
         wait_p95=found.p95 - demand.service,
         latency_p95=found.p95,
         latency_p99=found.p99,
-        warm_replicas=0,
-        warm_instances=0,
         needed_replicas=needed * pools,
         spare_instances=spare * pools,
         pools=pools,

@@ -47,7 +47,7 @@ class Layout:
     is_empty_when_quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """Replicas of one machine type, on every GPU of its machines. Waits and latencies are seconds.
 
@@ -62,15 +62,15 @@ class Fleet:
     """
 
     replicas: int
-    replicas_p99: int | None
+    replicas_p99: int | None = None
     gpus_per_replica: int
     instances: int
     utilisation: float
     wait_p95: float
     latency_p95: float
     latency_p99: float
-    warm_replicas: int
-    warm_instances: int
+    warm_replicas: int = 0
+    warm_instances: int = 0
     needed_replicas: int = 0
     spare_instances: int = 0
     pools: int = 1

@@ -30,7 +30,6 @@ from filmgate.planner.fleet.money import (
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Start
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, shape_name, traffic_of
-from filmgate.planner.intervals import llm_spread
 from filmgate.planner.llm.arrivals import fewest_by_formulas
 from filmgate.planner.llm.loaded import token_seconds
 from filmgate.planner.llm.serving import LlmCandidate
@@ -237,6 +236,5 @@ def _latency(best: LlmCandidate, calibration: Calibration) -> tuple[Curve, ...]:
         load = best.question.load(max(1, round(best.capacity * i / 40)))
         each = token_seconds(best.serving, load, calibration.constants)
         points.append((load.sequences / best.capacity, each))
-    half, _ = llm_spread(best.serving.gpu, calibration)
-    ends = (("time between tokens", 1.0), ("upper end", math.exp(half)), ("lower end", math.exp(-half)))
+    ends = (("time between tokens", 1.0), ("upper end", best.upper_end), ("lower end", 1 / best.upper_end))
     return tuple(Curve(name, tuple((at, each * factor) for at, each in points)) for name, factor in ends)

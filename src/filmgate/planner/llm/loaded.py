@@ -68,7 +68,7 @@ def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, flo
     """The time to the first token when `load.sequences` are always in progress."""
     busy = prefill_seconds(serving, load, constants)
     if load.sequences <= 1:
-        return FirstToken(busy, busy, busy, busy)
+        return FirstToken.of([busy])
     reading = load.answer * token_seconds(serving, load, constants)
     return FirstToken.of(_simulate(busy, reading, load.sequences))
 

@@ -41,6 +41,8 @@ class LlmCandidate:
 
     `first` and `between_tokens` are expected times; `upper_end` times as long is the upper end of their
     interval. `worst_between_tokens` is at the upper end, in a fleet with the spare machines lost.
+    `concurrency` is the limit on the sequences of a replica; `sequences` are those that arrivals reach in the
+    busiest hour, or all of them.
     """
 
     question: LlmQuestion
@@ -50,12 +52,12 @@ class LlmCandidate:
     first: FirstToken
     between_tokens: float
     concurrency: int
+    sequences: int
     upper_end: float
     worst_between_tokens: float
     demand: RequestDemand | None = None
     fleet: Fleet | None = None
     bill: Bill | None = None
-    reached: int | None = None
 
     @property
     def capacity(self) -> int:
@@ -72,11 +74,6 @@ class LlmCandidate:
     def tokens_per_day(self) -> float | None:
         """Answer tokens of the requests."""
         return self.demand.traffic.per_day * self.question.answer_tokens if self.demand else None
-
-    @property
-    def sequences(self) -> int:
-        """Sequences of a replica in the busiest hour: those that arrivals reach, or all of them."""
-        return self.reached or self.concurrency
 
     @property
     def worst_first_token(self) -> float:
@@ -225,12 +222,22 @@ def _evaluate_batch(
         first = loaded_first_token(serving, load, constants)
     else:  # with arrivals, the fleet's queue is the load
         idle = prefill_seconds(serving, question.load(1), constants)
-        first = FirstToken(idle, idle, idle, idle)
+        first = FirstToken.of([idle])
         high = pace.slower(upper_end)
         demand = RequestDemand(question.traffic, pace, high, question.ttft_seconds, question.has_target)
     between = pace.between_tokens
     one = LlmCandidate(
-        question, machine, serving, memory, first, between, batch, upper_end, between * upper_end, demand
+        question,
+        machine,
+        serving,
+        memory,
+        first,
+        between_tokens=between,
+        concurrency=batch,
+        sequences=batch,
+        upper_end=upper_end,
+        worst_between_tokens=between * upper_end,
+        demand=demand,
     )
     return _late(one) or one
 
@@ -286,7 +293,7 @@ def _with_fleet(
         first=first,
         between_tokens=between,
         worst_between_tokens=slowest * one.upper_end,
-        reached=reached,
+        sequences=reached,
     ).priced()
 
 

@@ -95,7 +95,6 @@ def request_fleet(
     warm = total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
     fleet = Fleet(
         replicas=replicas,
-        replicas_p99=None,
         gpus_per_replica=layout.gpus_per_replica,
         instances=total,
         utilisation=traffic.average_rate * demand.pace.replica_seconds / replicas,
