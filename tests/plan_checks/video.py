@@ -50,7 +50,7 @@ def draw(catalog, seed):
 
 def usd_per_day(question, catalog, calibration):
     """The cost of the answer alone, which is much faster; None if there is no answer."""
-    candidates, _ = ranked(question, catalog, calibration)
+    _, candidates, _ = ranked(question, catalog, calibration)
     return candidates[0].bill.usd_per_day if candidates else None
 
 

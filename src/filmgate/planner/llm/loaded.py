@@ -56,12 +56,17 @@ def token_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) 
 
 def prefill_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
     """Seconds of the steps that prefill one prompt while the other sequences decode."""
-    new = max(1, load.prompt - load.cached)
     others = load.sequences - 1
-    chunks = math.ceil(new / max(1, step_tokens(serving.gpu) - others))
+    chunks, tokens = _chunks(serving, load, others)
     context = load.prompt + load.answer / 2 if others else float(load.prompt)
-    step = decode_step(serving, others, context, constants, prompt_tokens=new / chunks)
-    return chunks * step.seconds
+    return chunks * decode_step(serving, others, context, constants, prompt_tokens=tokens).seconds
+
+
+def _chunks(serving: Serving, load: Load, decoding: int) -> tuple[int, float]:
+    """The steps that prefill one prompt beside `decoding` sequences, and its tokens in each."""
+    new = max(1, load.prompt - load.cached)
+    chunks = math.ceil(new / max(1, step_tokens(serving.gpu) - decoding))
+    return chunks, new / chunks
 
 
 def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, float]) -> FirstToken:
@@ -77,9 +82,8 @@ def token_percentiles(serving: Serving, load: Load, constants: Mapping[str, floa
     """Seconds between tokens at p50, p95 and p99. A step that also prefills a chunk takes longer."""
     context = load.prompt + load.answer / 2
     plain = decode_step(serving, load.sequences, context, constants).seconds
-    new = max(1, load.prompt - load.cached)
-    chunks = math.ceil(new / max(1, step_tokens(serving.gpu) - load.sequences))
-    slow = decode_step(serving, load.sequences, context, constants, prompt_tokens=new / chunks).seconds
+    chunks, tokens = _chunks(serving, load, load.sequences)
+    slow = decode_step(serving, load.sequences, context, constants, prompt_tokens=tokens).seconds
     with_chunk = min(1.0, (load.sequences - 1) * chunks / load.answer)
     return tuple(slow if share > 1 - with_chunk else plain for share in (0.5, 0.95, 0.99))
 

@@ -143,17 +143,9 @@ def decode_step(
 
 
 def prefill_step(serving: Serving, prompt: float, prompts: float, constants: Mapping[str, float]) -> StepTime:
-    """Prefill of `prompts` prompts of `prompt` tokens in one step."""
-    tokens = prompt * prompts
-    return StepTime(
-        compute=_linear_seconds(serving, tokens, constants)
-        + prompts * _attention_seconds(serving, prompt, constants),
-        weights=read_bytes(serving.model, serving.precision, tokens) / _bandwidth(serving, constants),
-        cache=0.0,
-        interconnect=_sync_seconds(serving, tokens, constants),
-        engine=_engine_seconds(serving, prompts, constants),
-        hidden=1 / (1 + math.exp(-constants["llm.overlap"])),
-    )
+    """Prefill of `prompts` prompts of `prompt` tokens in one step, which decodes no other sequence."""
+    step = decode_step(serving, 0.0, prompt, constants, prompt_tokens=prompt * prompts)
+    return replace(step, engine=_engine_seconds(serving, prompts, constants))
 
 
 def steady_token_seconds(

@@ -27,6 +27,7 @@ from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.intervals import video_spread, widening
 from filmgate.planner.machines import (
+    Machine,
     check_residency,
     machine_sources,
     machines_for,
@@ -59,7 +60,7 @@ TENANCY = {
 
 
 def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
-    candidates, rejected = ranked(question, catalog, calibration)
+    machines, candidates, rejected = ranked(question, catalog, calibration)
     candidates = [confirmed_candidate(one) if i == 0 else one for i, one in enumerate(candidates)]
     blocked = question.not_with_filmgate()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
@@ -74,7 +75,7 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
         is_possible=bool(candidates) and not blocked,
         options=tuple(video_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
-        sources=_sources(question, catalog, calibration, candidates),
+        sources=_sources(question, catalog, calibration, machines, candidates),
         assumptions=(*assumptions, unpriced.rstrip(".")) if unpriced else assumptions,
     )
     if not candidates:
@@ -100,14 +101,14 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
 
 def ranked(
     question: VideoQuestion, catalog: Catalog, calibration: Calibration
-) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """The candidates, cheapest first, and the rejections."""
+) -> tuple[list[Machine], list[Candidate], tuple[Rejected, ...]]:
+    """The machines, the candidates among them, cheapest first, and the rejections."""
     elsewhere = check_residency(catalog, question.region, question.residency)
     machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
     outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
     candidates, too_many = decide([o for o in outcomes if isinstance(o, Candidate)])
     rejected = [o for o in outcomes if isinstance(o, Rejected)]
-    return candidates, (*elsewhere, *rejected, *too_many, *unusable)
+    return machines, candidates, (*elsewhere, *rejected, *too_many, *unusable)
 
 
 def _choose(best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
@@ -251,7 +252,11 @@ def video_option(candidate: Candidate, rank: int) -> Option:
 
 
 def _sources(
-    question: VideoQuestion, catalog: Catalog, calibration: Calibration, candidates: list[Candidate]
+    question: VideoQuestion,
+    catalog: Catalog,
+    calibration: Calibration,
+    machines: Sequence[Machine],
+    candidates: Sequence[Candidate],
 ) -> tuple[str, ...]:
     """Every fact that the answer depends on, with its date."""
     model, vae = question.model, question.model.vae
@@ -263,7 +268,6 @@ def _sources(
     ]
     if (fast := vae.fast) is not None:
         found.append(dated_source("fast decoder of", vae.id, fast.source, fast.as_of))
-    machines, _ = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
     found += machine_sources(machines, prices_of(candidates[0].machine, catalog) if candidates else ())
     found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.video_apis.values()]
     return tuple(dict.fromkeys(found))
