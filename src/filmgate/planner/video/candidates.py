@@ -23,7 +23,7 @@ from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.machines import Machine
 from filmgate.planner.report.numbers import digits
 from filmgate.planner.video.clip_time import tries_fast_decoder
-from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, stored_bytes
+from filmgate.planner.video.memory import Placement, budget, offloaded_bytes, stored_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
 
@@ -234,17 +234,15 @@ def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
     """The memory that the smallest placement needs and the GPU or the host lacks."""
     model = question.model
     smallest = Placement(weights=question.precision, offload="layers", is_tiled=True)
-    fit = first_fit(model, question.clip, smallest, math.inf, question.safety_factor)
-    need = fit.memory.peak_bytes if fit else math.inf
-    have = machine.gpu.memory_bytes / question.budget_margin
+    memory = budget(model, question.clip, smallest, question.safety_factor)
+    need, have = memory.peak_bytes, machine.gpu.memory_bytes / question.budget_margin
     if need <= have and machine.instance:
         host = offloaded_bytes(model, smallest) * machine.gpus / GIB
         ram = machine.instance.ram_gib
         free = ram - HOST_RESERVE_GIB
         reason = f"offloading needs {host:.0f} GiB of host memory; {free:g} of {ram:g} GiB are free"
         return Rejected(machine.name, reason, host, free, "GiB")
-    stage = fit.memory.peak_stage if fit else "denoise"
     margin = f" after a margin of {question.budget_margin:g}" if question.budget_margin > 1 else ""
     held = f"{machine.gpu.name} has {have / GIB:.1f} GiB{margin}"
-    reason = f"{stage} needs {need / GIB:.1f} GiB per GPU even offloaded and tiled; {held}"
+    reason = f"{memory.peak_stage} needs {need / GIB:.1f} GiB per GPU even offloaded and tiled; {held}"
     return Rejected(machine.name, reason, need / GIB, have / GIB, "GiB")

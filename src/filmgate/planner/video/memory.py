@@ -178,8 +178,8 @@ RUNTIME_ACTIVATION_BYTES = 4 * GIB
 
 def lightest_offload(model: VideoModel, placement: Placement, capacity_bytes: float) -> str:
     """The level that `pipeline.offload = auto` uses on a GPU of this size; placements below it do not run."""
-    if placement.gpus > 1 or placement.offload != "none":
-        return placement.offload
+    if placement.gpus > 1:
+        return "none"
     room = (capacity_bytes - CONTEXT_BYTES - RUNTIME_ACTIVATION_BYTES) / RUNTIME_HEADROOM
     net = model.denoiser
     parts = [encoder.params * bytes_per_value(placement.text_weights) for encoder in model.text_encoders]
@@ -200,10 +200,9 @@ def first_fit(
     capacity_bytes: float,
     safety_factor: float = SAFETY_FACTOR,
 ) -> PlacementFit | None:
-    """The first of PLACEMENTS that the runtime uses and that fits a GPU, or None."""
-    lightest = lightest_offload(model, base, capacity_bytes)
+    """The first of PLACEMENTS that the runtime uses and that fits a GPU, or None. `base` offloads nothing."""
     levels = [change.get("offload", "none") for _, change in PLACEMENTS]
-    first = levels.index(lightest) if lightest in levels and base.offload == "none" else 0
+    first = levels.index(lightest_offload(model, base, capacity_bytes))
     for name, change in PLACEMENTS[first:]:
         if "is_tiled" in change and model.vae.tiled is None:
             continue
