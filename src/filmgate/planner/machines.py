@@ -46,9 +46,8 @@ def machines_for(
     bare = [catalog.gpu(name) for name in names if "." not in name]
     chosen = [catalog.instance(name) for name in names if "." in name]
     found, rejected = [Machine(gpu.name, gpu, 1, None, None) for gpu in bare], []
-    is_priced = has_prices(catalog, region)
     for instance in chosen if names else catalog.instances.values():
-        price = catalog.price(instance.name, region) if is_priced else _guess(catalog, instance, region)
+        price = price_in(catalog, instance.name, region)
         rejection = _reject(instance, price, region)
         if rejection:
             rejected.append(rejection)
@@ -63,14 +62,14 @@ def has_prices(catalog: Catalog, region: str) -> bool:
     return any(price.region == region and price.on_demand is not None for price in catalog.prices.values())
 
 
-def _guess(catalog: Catalog, instance: Instance, region: str) -> Price | None:
-    """The highest on-demand price of other regions, for a region without any price in the catalog."""
-    known = [p for p in catalog.prices.values() if p.instance == instance.name and p.on_demand is not None]
-    if not known:
-        return None
+def price_in(catalog: Catalog, instance: str, region: str) -> Price | None:
+    """The price in the region. If the catalog has no price there at all, the highest one of other regions."""
+    known = prices_of(instance, catalog)
+    if not known or has_prices(catalog, region):
+        return catalog.price(instance, region)
     highest = max(known, key=lambda price: price.on_demand or 0.0)
     source = f"estimate: the highest known price, that of {highest.region}; {highest.source}"
-    return Price(instance.name, region, source, highest.as_of, on_demand=highest.on_demand)
+    return Price(instance, region, source, highest.as_of, on_demand=highest.on_demand)
 
 
 def unpriced_region(catalog: Catalog, region: str) -> str:
@@ -116,7 +115,7 @@ def prices_by_region(
 ) -> tuple[RegionPrice, ...]:
     """The regions that have the machine: those that the residency rule allows first, each cheapest first."""
     found = []
-    for p in prices_of(machine, catalog):
+    for p in prices_of(machine.name, catalog):
         jurisdiction = catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None
         monthly = (p.on_demand or 0.0) * hours_per_month if hours_per_month is not None else None
         is_allowed = residency in (None, jurisdiction)
@@ -126,9 +125,9 @@ def prices_by_region(
     return tuple(sorted(found, key=lambda row: (not row.is_allowed, row.usd_per_hour or 0.0)))
 
 
-def prices_of(machine: Machine, catalog: Catalog) -> list[Price]:
-    """On-demand prices of the machine in every region."""
-    return [p for p in catalog.prices.values() if p.instance == machine.name and p.on_demand is not None]
+def prices_of(instance: str, catalog: Catalog) -> list[Price]:
+    """On-demand prices of the instance type in every region."""
+    return [p for p in catalog.prices.values() if p.instance == instance and p.on_demand is not None]
 
 
 def prices_elsewhere(machine: Machine, region: str, catalog: Catalog) -> list[Price]:

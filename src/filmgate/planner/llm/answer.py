@@ -305,6 +305,6 @@ def _sources(
         dated_source("model", model.id, model.source, model.as_of),
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
-    found += machine_sources(machines, prices_of(candidates[0].machine, catalog) if candidates else ())
+    found += machine_sources(machines, prices_of(candidates[0].machine.name, catalog) if candidates else ())
     found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.text_apis.values()]
     return tuple(dict.fromkeys(found))

@@ -15,7 +15,7 @@ from filmgate.planner.answer import Rejected
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import ENGINE
 from filmgate.planner.llm.step_time import Serving, prefill_step, steady_token_seconds
-from filmgate.planner.machines import Machine
+from filmgate.planner.machines import Machine, price_in
 
 ROUNDS = 60
 START_GB_S, START_TFLOPS = 400.0, 100.0
@@ -27,13 +27,14 @@ def measured_machines(
 ) -> list[Machine]:
     """The instance types without a roofline for which the user has a run of this model."""
     found = {}
+    wanted = {catalog.instance(name).name for name in question.instances if "." in name}
     for run in catalog.served:
         instance = catalog.instance(run.instance)
-        is_wanted = not question.instances or instance.name in question.instances
+        is_wanted = not question.instances or instance.name in wanted
         is_same = catalog.llm(run.model).id == question.model.id and run.precision == question.precision
         if instance.unsupported_reason and is_wanted and is_same and question.gpu is None:
             gpu = device_from_run(run, instance, question, constants)
-            price = catalog.price(instance.name, question.region)
+            price = price_in(catalog, instance.name, question.region)
             found[instance.name] = Machine(instance.name, gpu, instance.gpus, instance, price)
     return list(found.values())
 

@@ -268,6 +268,6 @@ def _sources(
     ]
     if (fast := vae.fast) is not None:
         found.append(dated_source("fast decoder of", vae.id, fast.source, fast.as_of))
-    found += machine_sources(machines, prices_of(candidates[0].machine, catalog) if candidates else ())
+    found += machine_sources(machines, prices_of(candidates[0].machine.name, catalog) if candidates else ())
     found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.video_apis.values()]
     return tuple(dict.fromkeys(found))

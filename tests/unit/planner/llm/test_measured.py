@@ -54,6 +54,15 @@ def test_a_measured_machine_has_the_latencies_of_its_run_and_a_wide_interval(cat
     assert any("our bench, neuronx 2.23" in source for source in answer.sources)
 
 
+def test_a_measured_machine_is_found_in_any_spelling_and_priced_as_others_are(catalog, with_run, calibration):
+    """The catalog has no price for sa-east-1, so the highest one of other regions is used."""
+    asked = question(catalog, instances=("INF2.xlarge", "g5.2xlarge"), region="sa-east-1")
+    answer = plan_llm(asked, with_run, calibration)
+    prices = {option.name: option.usd_per_hour for option in answer.options}
+    assert set(prices) == {"inf2.xlarge", "g5.2xlarge"}
+    assert all(prices.values())
+
+
 def test_another_batch_of_a_measured_machine_is_computed_from_its_run(with_run, catalog, calibration):
     alone = LlmQuestion(catalog.llm("llama-3.1-8b"), context=1280, instances=("inf2.xlarge",))
     answer = plan_llm(alone, with_run, calibration)
