@@ -9,6 +9,7 @@ from filmgate.errors import UsageError
 from filmgate.planner.fleet.answer import ChartWorkers, Deployment
 
 OPTION = "--plan"
+_SECTIONS = ("fleet", "cost", "time")
 _WRITE_IT = "write it with `filmgate plan video ... --json > plan.json`"
 
 
@@ -28,7 +29,7 @@ class Plan:
 def read_plan(path: Path) -> Plan:
     """Raises UsageError for a file that is not a plan, and for a plan that Filmgate cannot run."""
     document = _read(path)
-    fleet, cost, time = (document.get(name) for name in ("fleet", "cost", "time"))
+    fleet, cost, time = (document.get(name) for name in _SECTIONS)
     if fleet and "engine_arguments" in fleet:
         raise UsageError(
             f"{path} is a plan for a language model, which Filmgate does not run; {_WRITE_IT}", option=OPTION
@@ -57,7 +58,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {exc.strerror}; {_WRITE_IT}", option=OPTION) from exc
     except ValueError as exc:
         raise UsageError(f"{path} is not JSON; {_WRITE_IT}", option=OPTION) from exc
-    if not isinstance(document, dict) or "verdict" not in document:
+    if (
+        not isinstance(document, dict)
+        or "verdict" not in document
+        or not all(isinstance(document.get(name) or {}, dict) for name in _SECTIONS)
+    ):
         raise UsageError(f"{path} is not a plan; {_WRITE_IT}", option=OPTION)
     return document
 

@@ -190,6 +190,7 @@ def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():
     [
         ("no json", "is not JSON"),
         ("[]", "is not a plan"),
+        (json.dumps({"verdict": "x", "fleet": "two machines"}), "is not a plan"),
         (
             json.dumps({"verdict": "No machine renders this clip", "fleet": None}),
             "No machine renders this clip",
