@@ -1,31 +1,13 @@
 """Plan B: what to do when the decision cannot be bought. The ways that clips and language models share."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from filmgate.planner.fleet.answer import Alternative
-from filmgate.planner.fleet.sizing import Fleet
-from filmgate.planner.machines import Machine
+from filmgate.planner.llm.serving import LlmCandidate
 from filmgate.planner.report.numbers import counted
+from filmgate.planner.video.candidates import Candidate
 
-
-class Runnable(Protocol):
-    """A machine that meets the requirements. `seconds` are those of a clip, or between two tokens."""
-
-    @property
-    def machine(self) -> Machine: ...
-
-    @property
-    def fleet(self) -> Fleet | None: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def usd_per_unit(self) -> float | None: ...
-
-    @property
-    def usd_per_month(self) -> float | None: ...
+Runnable = Candidate | LlmCandidate
 
 
 def missing(name: str, note: str) -> Alternative:
@@ -34,7 +16,7 @@ def missing(name: str, note: str) -> Alternative:
 
 
 def another_machine(best: Runnable, others: Iterable[Runnable]) -> Alternative:
-    """The first of the others, which have another GPU."""
+    """The first of the others, which have another GPU. Its time is that of a clip, or between two tokens."""
     other = next(iter(others), None)
     if other is None:
         return missing("another machine", f"only {best.machine.gpu.name} meets the requirements")
