@@ -58,7 +58,7 @@ def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str)
 
 def _read_json(path: Path) -> Config:
     try:
-        loaded = json.loads(path.read_text())
+        loaded = json.loads(path.read_bytes())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
     if not isinstance(loaded, dict):

@@ -18,7 +18,7 @@ MAX_COUNT = 1 << 40
 def read_llm_config(path: Path, as_of: str) -> Llm:
     """The model that a config describes. Raises UsageError when a required number is missing."""
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_bytes())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
     _check_numbers(config, path)

@@ -78,7 +78,7 @@ def _read_runs() -> Runs:
             run
             for file in reports
             if file.name.endswith(".json")
-            for run in read_measured(json.loads(file.read_text()), file.name)
+            for run in read_measured(json.loads(file.read_bytes()), file.name)
         ),
     )
 

@@ -53,7 +53,7 @@ def explain_unknown(name: str) -> str | None:
 @cache
 def _known_models() -> dict[str, KnownModel]:
     """Only names are read here, because the whole catalog takes longer to parse."""
-    text = files("filmgate.catalog").joinpath("data/video_models.json").read_text()
+    text = files("filmgate.catalog").joinpath("data/video_models.json").read_bytes()
     found: dict[str, KnownModel] = {}
     for name, row in json.loads(text)["models"].items():
         if hub_id := row.get("repo"):

@@ -99,7 +99,7 @@ def merge_prices(old: Iterable[Price], new: Iterable[Price]) -> list[Price]:
 def write_prices(prices: Iterable[Price], path: Path) -> None:
     """Writes a CSV file in the shipped format, for `--prices FILE`. Raises WriteError."""
     try:
-        with path.open("w", newline="") as file:
+        with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
             for price in prices:

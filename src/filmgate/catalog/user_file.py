@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 def with_user_file(catalog: Catalog, path: Path) -> Catalog:
     """The catalog with the entries of the file added. Every entry needs `as_of`. Raises UsageError."""
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
     unknown = tree.keys() - set(SECTIONS)

@@ -53,7 +53,7 @@ def read_plan(path: Path) -> Plan:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_bytes())
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror}; {_WRITE_IT}", option=OPTION) from exc
     except ValueError as exc:

@@ -366,6 +366,9 @@ def test_nvidia_smi_column_names_are_accepted(tmp_path):
 
 def test_a_byte_order_mark_is_not_a_part_of_the_first_column(tmp_path):
     """Excel and PowerShell write one."""
+    own = tmp_path / "mine.toml"
+    own.write_text('[video_models.mine]\nbase = "svd-xt"\nas_of = "2026-11-15"\n', encoding="utf-8-sig")
+    assert with_user_file(CATALOG, own).video_model("mine").source == "user file mine.toml"
     metrics, prices = tmp_path / "week.csv", tmp_path / "prices.csv"
     metrics.write_text("gpu_util,memory_used_mib\n55,1024\n", encoding="utf-8-sig")
     assert read_csv_metrics(metrics).gpu_share == (0.55,)

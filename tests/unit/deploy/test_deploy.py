@@ -1,7 +1,7 @@
 """Values from a plan, and a comparison of an installation with its plan."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 
 import pytest
@@ -212,6 +212,26 @@ def test_a_file_that_is_no_usable_plan_is_refused_with_the_reason(text, message,
         read_plan(path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_plan(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_plan_is_read_in_the_encodings_that_shells_write(encoding, tmp_path):
+    """`> plan.json` writes UTF-16 in Windows PowerShell."""
+    path = tmp_path / "plan.json"
+    document = {
+        "verdict": "Run 6 x g7e.2xlarge",
+        "fleet": {
+            "replicas": 6,
+            "gpus_per_replica": 1,
+            "latency_p95": 250.0,
+            "software": {"karpenter_gpu_name": "rtx-pro-server-6000"},
+            "deployment": asdict(DEPLOYMENT),
+        },
+        "cost": {"usd_per_hour": 3.36},
+        "time": {"seconds_per_clip": 139.0, "high": 162.0},
+    }
+    path.write_text(json.dumps(document), encoding=encoding)
+    assert read_plan(path) == PLAN
 
 
 METRICS = """\
