@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from filmgate.catalog.records import parse_record
+from filmgate.catalog.records import parse_record, read_json
 from filmgate.catalog.video_models import Defaults, Denoiser, TextEncoder, Vae, VideoModel
 from filmgate.errors import UsageError
 
@@ -57,10 +57,7 @@ def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str)
 
 
 def _read_json(path: Path) -> Config:
-    try:
-        loaded = json.loads(path.read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
+    loaded = read_json(path, "--model")
     if not isinstance(loaded, dict):
         raise UsageError(f"{path} must contain a JSON object", option="--model")
     return loaded

@@ -1,11 +1,11 @@
 """Reads a language model from its Hugging Face `config.json` and computes its parameter counts."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from filmgate.catalog.llms import Llm
+from filmgate.catalog.records import read_json
 from filmgate.errors import UsageError
 
 Config = Mapping[str, Any]
@@ -17,10 +17,9 @@ MAX_COUNT = 1 << 40
 
 def read_llm_config(path: Path, as_of: str) -> Llm:
     """The model that a config describes. Raises UsageError when a required number is missing."""
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
+    config = read_json(path, "--model")
+    if not isinstance(config, dict):
+        raise UsageError(f"{path} is not the config.json of a language model", option="--model")
     _check_numbers(config, path)
     try:
         return _llm({**config, **config.get("text_config", {})}, path, as_of)
@@ -32,10 +31,8 @@ def read_llm_config(path: Path, as_of: str) -> Llm:
         raise UsageError(f"{path} is not the config.json of a language model", option="--model") from exc
 
 
-def _check_numbers(config: object, path: Path) -> None:
+def _check_numbers(config: Config, path: Path) -> None:
     """Sizes and counts are positive whole numbers. Raises UsageError naming the key."""
-    if not isinstance(config, dict):
-        raise UsageError(f"{path} is not the config.json of a language model", option="--model")
     nested = config.get("text_config")
     for key, value in {**config, **(nested if isinstance(nested, dict) else {})}.items():
         is_count = key.endswith(COUNT_KEYS) and value is not None

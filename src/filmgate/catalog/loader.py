@@ -15,7 +15,7 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price, Region
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.managed import TextApi, VideoApi
-from filmgate.catalog.records import parse_csv, parse_record, parse_rows, with_keys
+from filmgate.catalog.records import parse_csv, parse_record, parse_rows, read_text, with_keys
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, Runs, VideoRun
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -102,8 +102,4 @@ def read_data(name: str) -> str:
 
 def read_prices(path: Path) -> list[Price]:
     """A price list in the shipped format, such as `filmgate plan prices --refresh` writes."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--prices") from exc
-    return parse_csv(Price, text, path.name, option="--prices")
+    return parse_csv(Price, read_text(path, "--prices"), path.name, option="--prices")

@@ -6,10 +6,12 @@ JSON must be numbers; cells of a CSV file are converted, and an empty cell takes
 
 import csv
 import io
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -80,6 +82,22 @@ def _parse(
         error = _most_useful(exc)
         problem = _describe(get_args(kind)[-1], error, error["loc"][1:])
         raise UsageError(f"{where(error['loc'][:1])}: {problem}", option=option) from exc
+
+
+def read_text(path: Path, option: str) -> str:
+    """The text of a user's file, without the byte order mark of some editors. Raises UsageError."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option=option) from exc
+
+
+def read_json(path: Path, option: str) -> object:
+    """The content of a user's JSON file. Raises UsageError."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option=option) from exc
 
 
 def with_keys(table: object, field: str) -> object:

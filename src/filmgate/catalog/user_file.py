@@ -10,7 +10,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.catalog.llms import Llm
-from filmgate.catalog.records import Record, parse_record, parse_rows
+from filmgate.catalog.records import Record, parse_record, parse_rows, read_text
 from filmgate.catalog.runs import ServedRun
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -24,8 +24,8 @@ Row = Mapping[str, Any]
 def with_user_file(catalog: Catalog, path: Path) -> Catalog:
     """The catalog with the entries of the file added. Every entry needs `as_of`. Raises UsageError."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        tree = tomllib.loads(read_text(path, OPTION))
+    except tomllib.TOMLDecodeError as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
     unknown = tree.keys() - set(SECTIONS)
     if unknown:

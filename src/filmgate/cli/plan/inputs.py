@@ -16,6 +16,7 @@ from filmgate.catalog.llms import Llm
 from filmgate.catalog.loader import load_catalog, read_prices
 from filmgate.catalog.names import find_known_model
 from filmgate.catalog.precisions import BITS_PER_VALUE
+from filmgate.catalog.records import read_text
 from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -198,12 +199,8 @@ def _traffic(per_day: float | None, shape: TrafficShape | None, volume_option: s
 
 def read_arrivals(path: Path) -> list[float]:
     """Arrival times in seconds, in any order. Raises UsageError."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--arrivals") from exc
     times = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path, "--arrivals").splitlines(), start=1):
         cell = line.partition(",")[0].strip()
         value = _seconds(cell)
         if value is not None:

@@ -1,11 +1,13 @@
 """Reads GPU metrics from CSV, with Filmgate, DCGM exporter or nvidia-smi column names."""
 
 import csv
+import io
 from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
 
 from filmgate.catalog.gpus import MIB
+from filmgate.catalog.records import read_text
 from filmgate.errors import UsageError
 from filmgate.planner.rightsize import GpuMetrics
 
@@ -23,9 +25,8 @@ HIGHEST = {"gpu_util": 100.0, "memory_used_mib": inf, "sm_active": 1.0, "dram_ac
 def read_csv_metrics(path: Path) -> GpuMetrics:
     """The samples, with percentages as shares. Raises UsageError."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as exc:
+        rows = list(csv.DictReader(io.StringIO(read_text(path, OPTION))))
+    except csv.Error as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
     columns = {name: _column(rows, names, HIGHEST[name]) for name, names in COLUMN_NAMES.items()}
     if not columns["gpu_util"] or not columns["memory_used_mib"]:
