@@ -1,4 +1,4 @@
-"""`plan rightsize` from CloudWatch, from Prometheus, and from the workers of this installation."""
+"""`plan rightsize` from CSV files, CloudWatch, Prometheus, and the workers of this installation."""
 
 import json
 import threading
@@ -12,6 +12,7 @@ import pytest
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.loader import load_catalog
 from filmgate.cli.plan.metrics.cloudwatch import Device, MetricSource, read_cloudwatch
+from filmgate.cli.plan.metrics.csv_file import read_csv_metrics
 from filmgate.cli.plan.metrics.prometheus import read_prometheus
 from filmgate.database import open_database
 from filmgate.errors import RunError, UsageError
@@ -144,3 +145,35 @@ def test_the_workers_of_this_installation_are_enough(tmp_path):
     assert History(database).busy_shares(7) == [0.75] * 6
     assert History(database).busy_shares(0) == []
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "must have the columns"),
+        ("gpu_util,memory_used_mib\nhigh,3\n", "line 2: 'high' is not a number"),
+        ("gpu_util,memory_used_mib\nnan,3\n", "line 2: 'nan' is not a number"),
+        ("gpu_util,memory_used_mib\n5,-3\n", "line 2: '-3' is not a number"),
+    ],
+)
+def test_invalid_metrics_are_rejected_with_the_line(tmp_path, text, message):
+    file = tmp_path / "week.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_csv_metrics(file)
+
+
+def test_nvidia_smi_column_names_are_accepted(tmp_path):
+    file = tmp_path / "week.csv"
+    file.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\nx, 55 %, 1024 MiB\n")
+    samples = read_csv_metrics(file)
+    assert samples.gpu_share == (0.55,)
+    assert samples.memory_bytes == (1 << 30,)
+
+
+@pytest.mark.parametrize("row", ["150,10,0.5", "50,10,90", "-1,10,0.5", "50,inf,0.5"])
+def test_metrics_outside_their_range_are_rejected_with_the_line(tmp_path, row):
+    file = tmp_path / "week.csv"
+    file.write_text(f"gpu_util,memory_used_mib,dram_active\n20,10,0.2\n{row}\n")
+    with pytest.raises(UsageError, match="line 3"):
+        read_csv_metrics(file)

@@ -340,30 +340,6 @@ def test_a_price_list_that_cannot_be_written_is_reported(tmp_path):
         write_prices([], tmp_path / "missing" / "prices.csv")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n", "must have the columns"),
-        ("gpu_util,memory_used_mib\nhigh,3\n", "line 2: 'high' is not a number"),
-        ("gpu_util,memory_used_mib\nnan,3\n", "line 2: 'nan' is not a number"),
-        ("gpu_util,memory_used_mib\n5,-3\n", "line 2: '-3' is not a number"),
-    ],
-)
-def test_invalid_metrics_are_rejected_with_the_line(tmp_path, text, message):
-    file = tmp_path / "week.csv"
-    file.write_text(text)
-    with pytest.raises(UsageError, match=message):
-        read_csv_metrics(file)
-
-
-def test_nvidia_smi_column_names_are_accepted(tmp_path):
-    file = tmp_path / "week.csv"
-    file.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\nx, 55 %, 1024 MiB\n")
-    samples = read_csv_metrics(file)
-    assert samples.gpu_share == (0.55,)
-    assert samples.memory_bytes == (1 << 30,)
-
-
 def test_a_byte_order_mark_is_not_a_part_of_the_first_column(tmp_path):
     """Excel and PowerShell write one."""
     own = tmp_path / "mine.toml"
@@ -397,11 +373,3 @@ def test_a_model_whose_own_default_cannot_be_rendered_is_rejected_with_the_neare
     )
     with pytest.raises(UsageError, match="the nearest is 81"):
         with_user_file(load_catalog(), file)
-
-
-@pytest.mark.parametrize("row", ["150,10,0.5", "50,10,90", "-1,10,0.5", "50,inf,0.5"])
-def test_metrics_outside_their_range_are_rejected_with_the_line(tmp_path, row):
-    file = tmp_path / "week.csv"
-    file.write_text(f"gpu_util,memory_used_mib,dram_active\n20,10,0.2\n{row}\n")
-    with pytest.raises(UsageError, match="line 3"):
-        read_csv_metrics(file)

@@ -52,8 +52,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 
     found = inputs.find_video_model(model, facts.catalog)
     shape: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps, "steps": steps}
-    if size is not None:
-        shape["size"] = Size.parse(size.strip())
+    pixels = Size.parse(size.strip()) if size is not None else None
     inputs.check_length(seconds, frames)
     inputs.check_positive(slo_seconds=slo_seconds, interruptions_per_day=interruptions_per_day)
     inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
@@ -61,7 +60,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     inputs.check_years(commit_years)
     return VideoQuestion(
         model=found,
-        clip=clip_for(found, quality=quality, **shape),
+        clip=clip_for(found, size=pixels, quality=quality, **shape),
         region=facts.region,
         traffic=inputs.clip_traffic(clips_per_day, traffic, arrivals),
         slo_seconds=slo_seconds,
