@@ -113,7 +113,7 @@ def _video(
     outcome = evaluate(question, machine, calibration)
     if not isinstance(outcome, Candidate):
         return replace(outcome, name=model.id)
-    note = "; ".join(f"not with Filmgate: {reason}" for reason in question.not_with_filmgate())
+    note = "; ".join(f"not with Filmgate: {reason}" for reason in question.unsupported())
     return replace(video_option(outcome, rank=0), name=model.id, note=note)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from filmgate.catalog.gpus import GIB, MIB, Gpu
 from filmgate.catalog.instances import Instance
+from filmgate.planner.report.numbers import counted
 
 TIME_SLICING = (
     "replicas of the device plugin take turns on one GPU: any number can be scheduled, but memory and faults "
@@ -38,8 +39,8 @@ def isolation_levels(
 ) -> tuple[Isolation, ...]:
     """From the weakest and cheapest to the strongest. `clip_seconds` are those of a clip on a whole GPU."""
     slices = gpu.mig_slices or 0
-    gpus = float(instance.gpus) if instance else 1.0
-    owned = f"{gpus:.0f} GPU{'s' if gpus > 1 else ''}, host memory and disk are used by one tenant"
+    gpus = instance.gpus if instance else 1
+    owned = f"{counted(gpus, 'GPU')}, host memory and disk are used by one tenant"
     is_sliced, mig = _mig(gpu, peak_bytes, clip_seconds, slo_seconds)
     return (
         Isolation("shared GPU", True, "separate keys and queues, one process for all tenants", 0.0),
@@ -47,7 +48,7 @@ def isolation_levels(
         Isolation("MPS", False, MPS, 0.0),
         Isolation("MIG slice", is_sliced, mig, 1.0 / slices if slices else 0.0),
         Isolation("dedicated GPU", True, "GPU memory and caches are used by one tenant", 1.0),
-        Isolation("dedicated instance", True, owned, gpus),
+        Isolation("dedicated instance", True, owned, float(gpus)),
     )
 
 

@@ -8,6 +8,7 @@ from math import ceil, inf, isclose
 from filmgate.catalog.instances import Price
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
+from filmgate.planner.report.numbers import counted
 
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = 730
@@ -159,7 +160,7 @@ def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
     on_demand, rate = price.on_demand or 0.0, terms.committed_rate(price)
     when = "runs all day" if hours >= 24 else f"runs {hours:.3g} hours per day"
     if rate is not None and 24 * rate < hours * on_demand:
-        plan = f"Compute Savings Plan, {terms.commit_years} year{'s' if terms.commit_years > 1 else ''}"
+        plan = f"Compute Savings Plan, {counted(terms.commit_years, 'year')}"
         origin = "the catalog's rate" if terms.commit_discount is None else "your rate, not a published one"
         return Purchase("committed", 1, rate, f"{when}; {plan}, {1 - rate / on_demand:.0%} off; {origin}")
     return Purchase("on demand", 1, on_demand, when, hours)
@@ -189,7 +190,7 @@ def purchase_options(order: Order, terms: Terms) -> tuple[PurchaseOption, ...]:
     if order.fleet.is_scaled:
         return tuple(found)
     for years in YEARS:
-        name = f"Compute Savings Plan, {years} year{'s' if years > 1 else ''}"
+        name = f"Compute Savings Plan, {counted(years, 'year')}"
         is_asked = terms.commit_discount is not None and terms.commit_years == years
         if is_asked or savings_rate(order.price, years) is not None:
             only = Terms(terms.commit_discount if is_asked else None, commit_years=years)

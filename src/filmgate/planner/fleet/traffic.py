@@ -47,7 +47,9 @@ class Traffic:
         if self.busy_hours >= 24:
             return self.average_rate
         place = hour - FIRST_BUSY_HOUR
-        return self.per_day / 36_000 * BUSINESS_HOURS[place] if 0 <= place < len(BUSINESS_HOURS) else 0.0
+        if not 0 <= place < len(BUSINESS_HOURS):
+            return 0.0
+        return self.per_day / (self.busy_hours * 3600) * BUSINESS_HOURS[place]
 
 
 BUSINESS_HOURS = (0.5, 0.8, 1.1, 1.3, 1.5, 1.4, 1.2, 1.0, 0.7, 0.5)

@@ -58,7 +58,7 @@ LIMITS = {"ttft_ms": "--ttft-ms", "tbt_ms": "--tbt-ms"}
 
 def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
     machines, candidates, rejected = ranked(question, catalog, calibration)
-    candidates = [confirmed_llm(one) if i == 0 else one for i, one in enumerate(candidates)]
+    candidates[:1] = [confirmed_llm(best) for best in candidates[:1]]
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
         question=describe(question),

@@ -61,8 +61,8 @@ TENANCY = {
 
 def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
     machines, candidates, rejected = ranked(question, catalog, calibration)
-    candidates = [confirmed_candidate(one) if i == 0 else one for i, one in enumerate(candidates)]
-    blocked = question.not_with_filmgate()
+    candidates[:1] = [confirmed_candidate(best) for best in candidates[:1]]
+    blocked = question.unsupported()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     interrupted = (
         f"spot machines are interrupted at a rate of {question.terms.interruptions_per_day:g} per day"

@@ -58,7 +58,7 @@ class VideoQuestion:
             mode=mode, precision=arithmetic, has_fast_decoder=True, fused=fused, has_flash=self.has_flash
         )
 
-    def not_with_filmgate(self) -> list[str]:
+    def unsupported(self) -> list[str]:
         """What the question asks for and the runtime does not do."""
         found, family = [], family_of(self.model)
         if family is None and self.model.pipeline is not None:
