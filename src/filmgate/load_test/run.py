@@ -15,7 +15,7 @@ from filmgate.load_test.prediction import Planner, simulate
 from filmgate.load_test.report import Measured, figures
 from filmgate.load_test.requests import send_requests, warm_up
 from filmgate.load_test.server import Server, started_server
-from filmgate.load_test.utilization import UtilizationSampler, busy_share
+from filmgate.load_test.utilization import busy_share, sampled_utilization
 from filmgate.pipeline.bench.alone_result import Alone
 
 
@@ -90,8 +90,8 @@ def _opened_server(test: LoadTest) -> Iterator[Server]:
 def _send(server: Server, test: LoadTest, gpu_uuid: str) -> Measured:
     if failed := [each.error for each in warm_up(server, test.kinds) if each.error]:
         raise RunError(f"a clip failed before the test: {failed[0]}")
-    with UtilizationSampler(gpu_uuid) as sampler:
+    with sampled_utilization(gpu_uuid) as samples:
         sent = send_requests(server, test.plan)
     jobs = server.read_jobs([(each.tenant, each.video_id) for each in sent if each.video_id is not None])
     ends = {str(job.id): job.finished_at for job in jobs if job.finished_at is not None}
-    return Measured(test.plan, sent, ends, busy_share(sampler.samples, list(ends.values())))
+    return Measured(test.plan, sent, ends, busy_share(samples, list(ends.values())))

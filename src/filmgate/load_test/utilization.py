@@ -2,10 +2,9 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import fmean
-from types import TracebackType
-from typing import Self
 
 from filmgate.errors import DeviceLost
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
@@ -13,40 +12,36 @@ from filmgate.telemetry.nvml import find_gpu, opened_nvml
 _SAMPLE_SECONDS = 0.1
 
 
-class UtilizationSampler:
-    """Samples (Unix time, share of the time in which a kernel ran) of one GPU or MIG device.
+Samples = list[tuple[float, float]]
+"""Unix times, and the share of the time in which a kernel ran."""
 
-    There are none without NVML, and none for an empty UUID.
-    """
 
-    def __init__(self, gpu_uuid: str) -> None:
-        self._gpu_uuid = gpu_uuid
-        self._stop = threading.Event()
-        self.samples: list[tuple[float, float]] = []
-        self._thread = threading.Thread(target=self._sample, name="utilization", daemon=True)
+@contextmanager
+def sampled_utilization(gpu_uuid: str) -> Iterator[Samples]:
+    """Sample one GPU or MIG device until the block ends. There are no samples without NVML or a UUID."""
+    samples: Samples = []
+    stop = threading.Event()
+    thread = threading.Thread(target=_sample, args=(gpu_uuid, samples, stop), name="utilization", daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stop.set()
+        thread.join()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        if not self._gpu_uuid:
-            return
-        with opened_nvml() as is_usable:
-            gpu = find_gpu(self._gpu_uuid) if is_usable else None
-            while gpu is not None and not self._stop.wait(_SAMPLE_SECONDS):
-                try:
-                    share = gpu.read().utilization
-                except DeviceLost:
-                    return  # the requests of the test fail and say so
-                if share is not None:
-                    self.samples.append((time.time(), share))
+def _sample(gpu_uuid: str, samples: Samples, stop: threading.Event) -> None:
+    if not gpu_uuid:
+        return
+    with opened_nvml() as is_usable:
+        gpu = find_gpu(gpu_uuid) if is_usable else None
+        while gpu is not None and not stop.wait(_SAMPLE_SECONDS):
+            try:
+                share = gpu.read().utilization
+            except DeviceLost:
+                return  # the requests of the test fail and say so
+            if share is not None:
+                samples.append((time.time(), share))
 
 
 def busy_share(samples: Sequence[tuple[float, float]], ends: Sequence[float]) -> float | None:

@@ -11,7 +11,7 @@ from filmgate.load_test.mix import ClipKind, parse_kind, plan_requests
 from filmgate.load_test.prediction import ELSEWHERE, NOT_NAMED, Planner, simulate
 from filmgate.load_test.report import Measured, figures, table
 from filmgate.load_test.requests import Sent
-from filmgate.load_test.utilization import UtilizationSampler, busy_share
+from filmgate.load_test.utilization import busy_share, sampled_utilization
 from filmgate.pipeline.bench.alone_result import Alone
 from tests.nvml import MIG_UUID
 from tests.waiting import wait_until
@@ -92,12 +92,12 @@ def test_utilisation_counts_while_the_queue_is_full():
 def test_the_gpu_of_the_worker_is_sampled_and_not_the_first_one(nvml):
     """A MIG device, whose utilisation differs from that of its GPU; 40 and the number of its instance."""
     nvml.set(mig=3, mig_utilization=40)
-    with UtilizationSampler(MIG_UUID) as sampler:
-        wait_until(lambda: sampler.samples)
-    assert {share for _, share in sampler.samples} == {0.42}
-    with UtilizationSampler("") as none:
+    with sampled_utilization(MIG_UUID) as samples:
+        wait_until(lambda: samples)
+    assert {share for _, share in samples} == {0.42}
+    with sampled_utilization("") as none:
         pass
-    assert none.samples == []
+    assert none == []
 
 
 WAN = ClipKind(steps=4, catalog="wan2.1-t2v-1.3b")
