@@ -43,10 +43,13 @@ def open_price_list() -> PriceList:
 
 def fetch_prices(client: PriceList, instances: Iterable[str], as_of: str) -> list[Price]:
     """On-demand prices of the instance types in every region. The API has no spot prices. Raises RunError."""
-    return [price for name in instances for price in _prices_of(client, name, as_of)]
+    products = ((name, json.loads(text)) for name in instances for text in _products(client, name))
+    prices = (_to_price(product, name, as_of) for name, product in products)
+    return [price for price in prices if price]
 
 
-def _prices_of(client: PriceList, instance: str, as_of: str) -> Iterator[Price]:
+def _products(client: PriceList, instance: str) -> Iterator[str]:
+    """The products of all pages, each as JSON."""
     wanted = {**FILTERS, "instanceType": instance}
     query: dict[str, Any] = {
         "ServiceCode": "AmazonEC2",
@@ -55,10 +58,7 @@ def _prices_of(client: PriceList, instance: str, as_of: str) -> Iterator[Price]:
     while True:
         with aws_errors("Pricing", lambda failure: RunError(failure.message)):
             page = client.get_products(**query)
-        for text in page.get("PriceList", []):
-            price = _to_price(json.loads(text), instance, as_of)
-            if price:
-                yield price
+        yield from page.get("PriceList", [])
         if not page.get("NextToken"):
             return
         query["NextToken"] = page["NextToken"]

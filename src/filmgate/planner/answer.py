@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Protocol
 
-from filmgate.planner.fleet.answer import Alternative, CostAnswer, FleetAnswer
+from filmgate.planner.fleet.answer import Alternative, CostAnswer, FleetAnswer, fleet_as_json
 from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.memory import MemoryLine
 
@@ -180,7 +180,7 @@ class Answer:
             "kind": self.kind.value,
             "memory": rounded(asdict(self.memory)) if self.memory else None,
             "time": rounded(asdict(self.time)) if self.time else None,
-            "fleet": rounded(self.fleet.as_json()) if self.fleet else None,
+            "fleet": rounded(fleet_as_json(self.fleet)) if self.fleet else None,
             "cost": rounded(asdict(self.cost)) if self.cost else None,
             "options": [rounded(asdict(option)) for option in self.options],
             "rejected": [rounded(asdict(rejected)) for rejected in self.rejected],

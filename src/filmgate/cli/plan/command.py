@@ -41,9 +41,11 @@ def print_answer(  # noqa: PLR0913 - one parameter per option
     from filmgate.catalog.loader import load_calibration
     from filmgate.cli.plan import inputs
     from filmgate.cli.plan.output import show
+    from filmgate.settings import load_settings
 
     catalog = inputs.open_catalog(catalog_file, price_file)
-    facts = Facts(catalog, load_calibration(), inputs.region_or_default(region, catalog))
+    chosen = catalog.region(region or load_settings().planner.region)
+    facts = Facts(catalog, load_calibration(), chosen.name)
     show(answer(facts), is_json=is_json, adr=adr, html=html)
 
 

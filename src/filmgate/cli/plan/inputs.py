@@ -52,12 +52,6 @@ def open_catalog(user_file: Path | None, price_file: Path | None) -> Catalog:
     return with_user_file(catalog, entries) if entries else catalog
 
 
-def region_or_default(region: str | None, catalog: Catalog) -> str:
-    from filmgate.settings import load_settings
-
-    return catalog.region(region or load_settings().planner.region).name
-
-
 def find_video_model(name: str, catalog: Catalog) -> VideoModel:
     """A catalog model, the model in a diffusers folder, or a model in the package."""
     folder = shipped_folder(name) if name in SHIPPED else Path(name)

@@ -173,10 +173,6 @@ class VideoFleetAnswer:
     deployment: Deployment
     not_with_filmgate: tuple[Alternative, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """The fields, with those of `size` at the same level."""
-        return _flat(asdict(self), "size")
-
 
 @dataclass(frozen=True, slots=True)
 class RequestArrivals:
@@ -225,10 +221,6 @@ class LlmFleetAnswer:
     blast_radius: BlastRadius | None
     engine_arguments: str
 
-    def as_json(self) -> dict[str, object]:
-        """The fields, with those of `size` and `arrivals` at the same level."""
-        return _flat(_flat(asdict(self), "size"), "arrivals")
-
 
 @dataclass(frozen=True, slots=True)
 class UtilisationAnswer:
@@ -252,16 +244,16 @@ class UtilisationAnswer:
         measured = [value for value in (self.sm_p95, self.dram_p95) if value is not None]
         return max(measured, default=self.gpu_p95)
 
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 FleetAnswer = VideoFleetAnswer | LlmFleetAnswer | UtilisationAnswer
 
 
-def _flat(fields: dict[str, object], nested: str) -> dict[str, object]:
-    inner = fields.pop(nested)
-    return fields | (inner if isinstance(inner, dict) else {})
+def fleet_as_json(fleet: FleetAnswer) -> dict[str, object]:
+    """The fields, with those of the size, and of the requests of a language model, at the same level."""
+    fields = asdict(fleet)
+    for nested in ("size", "arrivals") if isinstance(fleet, LlmFleetAnswer) else ("size",):
+        fields |= fields.pop(nested, None) or {}
+    return fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,12 +192,9 @@ def _bandwidth(serving: Serving, constants: Mapping[str, float]) -> float:
 
 def _engine_seconds(serving: Serving, sequences: float, constants: Mapping[str, float]) -> float:
     step, sequence = constants[f"{serving.engine}.step"], constants[f"{serving.engine}.sequence"]
-    return math.exp(step) + sequences * _long_layers(serving.model) * math.exp(sequence)
-
-
-def _long_layers(model: Llm) -> float:
-    """Layers weighted by the share of a few hundred tokens that they attend over: a third with a window."""
-    return model.layers - model.windowed_layers * 2 / 3
+    # Weighted by the share of a few hundred tokens that a layer attends over: a third with a window.
+    layers = serving.model.layers - serving.model.windowed_layers * 2 / 3
+    return math.exp(step) + sequences * layers * math.exp(sequence)
 
 
 def _attention_seconds(serving: Serving, prompt: float, constants: Mapping[str, float]) -> float:

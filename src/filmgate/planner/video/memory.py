@@ -118,11 +118,6 @@ def stored_bytes(model: VideoModel) -> float:
     return HALF_BYTES * (net.params * net.copies + net.extra_params + text + model.vae.params)
 
 
-def layer_bytes(model: VideoModel, placement: Placement) -> float:
-    """Weights that one pass of the denoiser reads. They cross PCIe when layers are offloaded."""
-    return model.denoiser.params * bytes_per_value(placement.weights)
-
-
 def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
     """Weights that stay in host memory between their stages."""
     text = sum(encoder.params for encoder in model.text_encoders) * bytes_per_value(placement.text_weights)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB, GIGA
+from filmgate.catalog.precisions import bytes_per_value
 from filmgate.planner.intervals import video_spread
 from filmgate.planner.machines import Machine
 from filmgate.planner.video.clip_time import ClipTime, clip_time
-from filmgate.planner.video.memory import Placement, PlacementFit, first_fit, layer_bytes, offloaded_bytes
+from filmgate.planner.video.memory import Placement, PlacementFit, first_fit, offloaded_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.rates import StageTime
 
@@ -66,7 +67,8 @@ def machine_time(
     rate = (machine.gpu.pcie_gb_s or 16.0) / 2 * GIGA
     moved = offloaded_bytes(question.model, placement)
     if placement.offload == "layers":
-        moved += layer_bytes(question.model, placement) * (question.clip.passes - 1)
+        one_pass = question.model.denoiser.params * bytes_per_value(placement.weights)
+        moved += one_pass * (question.clip.passes - 1)
     first, *rest = time.stages
     waited = first.interconnect + moved / rate
     return ClipTime((StageTime(first.stage, first.compute, first.memory, waited), *rest))
