@@ -128,7 +128,7 @@ def decode_step(
     prompt_tokens: float = 0.0,
 ) -> StepTime:
     """One token for each of `batch` sequences of `context` tokens, plus `prompt_tokens` of new prompts."""
-    bandwidth = _bandwidth(serving, constants)
+    bandwidth = serving.gpus * (serving.gpu.bandwidth or math.nan) * math.exp(constants["llm.bandwidth"])
     tokens = batch + prompt_tokens
     share = prompt_tokens / context if context else 0.0
     return StepTime(
@@ -184,10 +184,6 @@ def burst_seconds(
         left = batch * math.exp(-(i + 0.5) * length / DRAIN_POINTS)
         drained += decode_step(serving, left, prompt + answer, constants).seconds
     return steady + prefill + drained / DRAIN_POINTS * length * answer
-
-
-def _bandwidth(serving: Serving, constants: Mapping[str, float]) -> float:
-    return serving.gpus * (serving.gpu.bandwidth or math.nan) * math.exp(constants["llm.bandwidth"])
 
 
 def _engine_seconds(serving: Serving, sequences: float, constants: Mapping[str, float]) -> float:

@@ -188,7 +188,9 @@ def size(one: Candidate, *, is_simulated: bool) -> Candidate:
     if scaled is None:
         return warm
     pattern = Pattern.QUEUE if scaled.up_hours <= 24 - MIN_HOURS_AT_ZERO else Pattern.AUTOSCALED
-    return _cheaper(warm, replace(warm, fleet=scaled, pattern=pattern).priced())
+    from_zero = replace(warm, fleet=scaled, pattern=pattern).priced()
+    # The first of equal ones: warm where neither has a price.
+    return min(warm, from_zero, key=lambda way: way.bill.usd_per_day if way.bill else 0.0)
 
 
 def _is_near(warm: Candidate, scaled: Fleet) -> bool:
@@ -197,13 +199,6 @@ def _is_near(warm: Candidate, scaled: Fleet) -> bool:
     if estimate is None or warm.bill is None:
         return False
     return estimate.usd_per_day * (1 - SCALED_ERROR) < warm.bill.usd_per_day
-
-
-def _cheaper(warm: Candidate, scaled: Candidate) -> Candidate:
-    """The cheaper way to run a machine; warm where neither has a price."""
-    if warm.bill is None or scaled.bill is None:
-        return warm
-    return scaled if scaled.bill.usd_per_day < warm.bill.usd_per_day else warm
 
 
 def daily_cost(candidate: Candidate, clips_per_day: float) -> float | None:
