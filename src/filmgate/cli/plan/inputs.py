@@ -21,7 +21,7 @@ from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 from filmgate.models.names import SHIPPED, shipped_folder
-from filmgate.planner.fleet.money import YEARS
+from filmgate.planner.fleet.money import YEARS, Terms
 from filmgate.planner.fleet.traffic import (
     SECONDS_PER_DAY,
     Traffic,
@@ -114,10 +114,6 @@ def check_factors(**options: float | None) -> None:
     _check(options, lambda value: 1 <= value < inf, "must be at least 1")
 
 
-def check_shares(**options: float | None) -> None:
-    _check(options, lambda value: 0 <= value < 1, "must be a share of at least 0 and less than 1")
-
-
 def _check(options: Mapping[str, float | None], is_valid: Callable[[float], bool], rule: str) -> None:
     """NaN is in no range."""
     for name, value in options.items():
@@ -125,9 +121,20 @@ def _check(options: Mapping[str, float | None], is_valid: Callable[[float], bool
             raise UsageError(f"{rule}, got {value:g}", option=f"--{name.replace('_', '-')}")
 
 
-def check_years(years: int) -> None:
-    if years not in YEARS:
-        raise UsageError(f"a Savings Plan has a term of 1 or 3 years, got {years}", option="--commit-years")
+def to_terms(
+    commit_discount: float | None,
+    commit_years: int,
+    interruptible: float = 0.0,
+    interruptions_per_day: float = 1.0,
+) -> Terms:
+    """How machines are bought. Raises UsageError."""
+    shares = {"commit_discount": commit_discount, "interruptible": interruptible}
+    _check(shares, lambda value: 0 <= value < 1, "must be a share of at least 0 and less than 1")
+    check_positive(interruptions_per_day=interruptions_per_day)
+    if commit_years not in YEARS:
+        message = f"a Savings Plan has a term of 1 or 3 years, got {commit_years}"
+        raise UsageError(message, option="--commit-years")
+    return Terms(commit_discount, interruptible, commit_years, interruptions_per_day)
 
 
 def check_precision(

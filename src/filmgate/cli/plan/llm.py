@@ -35,7 +35,6 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
 ) -> "LlmQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
-    from filmgate.planner.fleet.money import Terms
     from filmgate.planner.llm.arrivals import MAX_SEQUENCES
     from filmgate.planner.llm.question import LlmQuestion
 
@@ -43,8 +42,6 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     inputs.check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
     inputs.check_positive(ttft_ms=ttft_ms, tbt_ms=tbt_ms)
     inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
-    inputs.check_shares(commit_discount=commit_discount)
-    inputs.check_years(commit_years)
     inputs.check_tokens(context, answer_tokens, cached_tokens)
     arrivals = inputs.request_traffic(requests_per_day, requests_per_second, traffic)
     return LlmQuestion(
@@ -61,7 +58,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         answer_tokens=answer_tokens,
         cached_tokens=cached_tokens,
         budget_margin=budget_margin,
-        terms=Terms(commit_discount, commit_years=commit_years),
+        terms=inputs.to_terms(commit_discount, commit_years),
         residency=inputs.parse_residency(residency, facts.catalog),
         traffic=arrivals,
         spare_machines=spare_machines,

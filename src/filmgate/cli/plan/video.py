@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
+from filmgate.jobs import Size
 from filmgate.planner.fleet.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
-    from filmgate.jobs import Size
-    from filmgate.planner.fleet.money import Terms
     from filmgate.planner.video.clip import clip_for
     from filmgate.planner.video.question import VideoQuestion
 
@@ -54,10 +53,8 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     shape: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps, "steps": steps}
     pixels = Size.parse(size.strip()) if size is not None else None
     inputs.check_length(seconds, frames)
-    inputs.check_positive(slo_seconds=slo_seconds, interruptions_per_day=interruptions_per_day)
+    inputs.check_positive(slo_seconds=slo_seconds)
     inputs.check_factors(safety_factor=safety_factor, budget_margin=budget_margin)
-    inputs.check_shares(commit_discount=commit_discount, interruptible=interruptible)
-    inputs.check_years(commit_years)
     return VideoQuestion(
         model=found,
         clip=clip_for(found, size=pixels, quality=quality, **shape),
@@ -68,7 +65,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
         mode=None if compiled is None else "compiled" if compiled else "eager",
         gpu=facts.catalog.gpu(gpu) if gpu else None,
         residency=inputs.parse_residency(residency, facts.catalog),
-        terms=Terms(commit_discount, interruptible, commit_years, interruptions_per_day),
+        terms=inputs.to_terms(commit_discount, commit_years, interruptible, interruptions_per_day),
         has_flash=flash,
         adapters=adapters,
         tenants=tenants,
