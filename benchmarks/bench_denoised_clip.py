@@ -24,7 +24,6 @@ from filmgate.pipeline.denoise.attention import choose_attention, torch_attentio
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings, load_settings
 
 Shape = tuple[int, ...]
@@ -75,13 +74,12 @@ def _shape_of(model: str, size: str, frames: int) -> tuple[str, Shape, int]:
 def denoise_flipbook(size: Size, frames: int, steps: int) -> dict[str, Tensor]:
     """The latents of eager and compiled blocks, on the CPU."""
     eager = PipelineSettings(device="cpu", compile="off")
-    clips = {}
+    clips, prompt = {}, "a red ball bounces on the grass"
     for name, settings in (("eager", eager), ("compiled", eager.model_copy(update={"compile": "on"}))):
         model = load_model("flipbook", settings)
-        request = ClipRequest(size.width, size.height, frames, 16, steps, seed=1, guidance=1.0)
+        request = ClipRequest(prompt, size.width, size.height, frames, 16, steps, seed=1, guidance=1.0)
         renderer = Renderer(model, settings)
-        prompt = Prompt("a red ball bounces on the grass")
-        clips[name] = renderer.denoise(prompt, request, Control()).latents
+        clips[name] = renderer.denoise(request, Control()).latents
     return clips
 
 

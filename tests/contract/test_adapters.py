@@ -21,7 +21,6 @@ from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.loading.quantization import quantize_blocks, write_weight
 from filmgate.pipeline.loading.weight_sums import sum_weights
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 from tests.loras import save_lora
@@ -55,7 +54,7 @@ def cache_of(folder, max_bytes=1 << 20):
 
 def latents_of(renderer, model, lora=None):
     request = replace(make_clip_request(model, size="64x64", frames=5, steps=2, seed=3), lora=lora)
-    return renderer.denoise(Prompt("a cat"), request, Control()).latents
+    return renderer.denoise(request, Control()).latents
 
 
 def merged(wan, folder, scales):

@@ -22,7 +22,6 @@ from filmgate.pipeline.loading.families import family_of
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import Offload, Placement
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.trials import CACHE_VARIABLE
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.findings import Verdict
@@ -91,7 +90,7 @@ def test_the_canary_and_single_clips_are_not_compiled_in_a_worker(model, monkeyp
     wan = model("wan2.1")
     renderer = Renderer(wan, CPU, is_reused=True)
     make_golden(wan, renderer)
-    renderer.denoise(Prompt("a cat"), canary_request(wan), Control())
+    renderer.denoise(canary_request(wan), Control())
     assert asked == [True, True, False]
 
 
@@ -207,7 +206,7 @@ def wan(model_folder):
 
 def denoised(renderer, model):
     request = make_clip_request(model, size="64x64", frames=5, steps=2, seed=3, guidance=5.0)
-    return renderer.denoise(Prompt("a cat", "", request.guidance), request, Control()).latents
+    return renderer.denoise(request, Control()).latents
 
 
 def test_compiled_blocks_give_the_same_latents(wan, model):

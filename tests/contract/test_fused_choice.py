@@ -19,7 +19,6 @@ from filmgate.pipeline.denoise.fused.wan import FusedWan
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import Offload, Placement
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.trials import CACHE_VARIABLE, FILE_NAME, Trial, read_trials
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -77,14 +76,14 @@ def denoiser(model, small_trials):
 @pytest.mark.usefixtures("small_trials")
 def test_clips_run_fused_once_that_is_proven(model):
     """One clip through the renderer, fused and not, on the same weights."""
-    prompt, loaded = Prompt("a red ball"), model("wan2.1")
+    loaded = model("wan2.1")
     request = make_clip_request(loaded, size="16x16", frames=1, steps=2, seed=1)
     renderer = Renderer(loaded, PipelineSettings(device="cpu"))
-    expected = renderer.denoise(prompt, request, Control()).latents
+    expected = renderer.denoise(request, Control()).latents
     assert not renderer._denoiser.fused.networks
     renderer._denoiser.fused.networks = None  # as on a GPU
     renderer._denoiser.decide()
-    found = renderer.denoise(prompt, request, Control()).latents
+    found = renderer.denoise(request, Control()).latents
     assert renderer._denoiser.fused.networks
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     assert "forward" not in vars(loaded.pipe.transformer)  # a change of settings finds it as it was
@@ -104,7 +103,7 @@ def test_kernels_are_chosen_when_the_first_clip_has_the_device(model, denoiser, 
         enter_device=lambda: calls.append("enter"), prepare_device=lambda: calls.append("prepare")
     )
     for _ in range(2):
-        renderer.queue_denoising(Prompt("a red ball"), request, control)
+        renderer.queue_denoising(request, control)
     assert calls == ["enter", "fused", "decoder", "prepare", "enter", "prepare", "enter"]
 
 

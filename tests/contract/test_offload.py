@@ -19,7 +19,6 @@ from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 from tests.zoo_vaes import RECIPES, build_vae, draw_latents
@@ -117,7 +116,7 @@ def test_an_offloaded_model_renders_two_clips(model, model_folder, name, offload
 
     def render(renderer):
         path = tmp_path / "clip.mp4"
-        renderer.render(Prompt("a red ball"), request, path, ClipOutputs(), Control())
+        renderer.render(request, path, ClipOutputs(), Control())
         return path.read_bytes()
 
     assert [render(offloaded), render(offloaded)] == [render(plain)] * 2

@@ -24,7 +24,6 @@ from filmgate.pipeline.encode.encoder import (
 )
 from filmgate.pipeline.encode.stills import StillPaths, Stills
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.colour import PlanarYuv, Yuv420, yuv_layout
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -153,7 +152,7 @@ def test_each_clip_of_a_renderer_has_the_format_of_its_request(model, tmp_path):
     for pixel_format in ("yuv422p10", None):
         request = make_clip_request(loaded, size="16x16", frames=1, steps=1, pixel_format=pixel_format)
         path = tmp_path / f"{pixel_format}.mp4"
-        renderer.render(Prompt("a red ball"), request, path, ClipOutputs(), Control())
+        renderer.render(request, path, ClipOutputs(), Control())
         with av.open(path) as file:
             written.append(file.streams.video[0].codec_context.pix_fmt)
     assert written == ["yuv422p10le", "yuv420p"]

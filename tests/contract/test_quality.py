@@ -12,7 +12,6 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise import passes
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -27,10 +26,17 @@ def wan(model_folder):
 
 def denoised(model, quality, prompt="a cat", control=None, guidance=5.0):
     request = make_clip_request(
-        model, size="64x64", frames=5, steps=STEPS, seed=3, guidance=guidance, quality=quality
+        model,
+        size="64x64",
+        prompt=prompt,
+        frames=5,
+        steps=STEPS,
+        seed=3,
+        guidance=guidance,
+        quality=quality,
     )
     renderer = Renderer(model, SETTINGS)
-    return renderer.denoise(Prompt(prompt, "", guidance), request, control or Control()).latents
+    return renderer.denoise(request, control or Control()).latents
 
 
 def count_passes(model, quality, guidance=5.0):

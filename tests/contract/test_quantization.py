@@ -12,7 +12,6 @@ from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import component_bytes, estimate_bytes, loaded_bytes
 from filmgate.pipeline.loading.quantization import FORMATS, QuantizedLinear, quantize
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -22,9 +21,9 @@ def settings(weights="full"):
 
 
 def denoised(model, weights):
-    request = make_clip_request(model, size="64x64", frames=9, steps=4, seed=3)
-    prompt = Prompt("a red ball rolls over the grass", "", request.guidance)
-    return Renderer(model, settings(weights)).denoise(prompt, request, Control()).latents
+    prompt = "a red ball rolls over the grass"
+    request = make_clip_request(model, size="64x64", prompt=prompt, frames=9, steps=4, seed=3)
+    return Renderer(model, settings(weights)).denoise(request, Control()).latents
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from filmgate.pipeline.canary import canary_request
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import pack_latents, unpack_latents
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt, TextCache, cache_key, encode_text
+from filmgate.pipeline.text import TextCache, cache_key, encode_text
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -103,10 +104,14 @@ def test_a_scope_cannot_be_confused_with_an_argument():
     assert cache_key("a=1", {}) != cache_key("", {"a": 1})
 
 
+def request_of(model, frames=9, steps=1, **fields):
+    return make_clip_request(model, size="64x64", frames=frames, steps=steps, seed=3, **fields)
+
+
 @pytest.mark.parametrize("name", ["wan2.1", "ltx", "cogvideox", "hunyuanvideo"])
 def test_a_repeated_prompt_is_cached_and_bit_for_bit_equal(model, name):
-    cache, prompt = TextCache(1 << 30), Prompt("a red ball", "blur", guidance=5.0)
-    fresh, cached = (encode_text(model(name), prompt, cache) for _ in range(2))
+    cache, request = TextCache(1 << 30), request_of(model(name), negative_prompt="blur", guidance=5.0)
+    fresh, cached = (encode_text(model(name), request, cache) for _ in range(2))
     assert (fresh.is_cached, cached.is_cached) == (False, True)
     assert fresh.arguments.keys() == cached.arguments.keys()
     for key, tensor in fresh.arguments.items():
@@ -115,33 +120,32 @@ def test_a_repeated_prompt_is_cached_and_bit_for_bit_equal(model, name):
 
 
 def test_only_the_presence_of_guidance_changes_the_key(model):
-    cache, prompt = TextCache(1 << 30), Prompt("a red ball", guidance=5.0)
-    encode_text(model("wan2.1"), prompt, cache)
-    assert encode_text(model("wan2.1"), replace(prompt, guidance=7.0), cache).is_cached
-    assert not encode_text(model("wan2.1"), replace(prompt, guidance=1.0), cache).is_cached
+    cache, request = TextCache(1 << 30), request_of(model("wan2.1"), guidance=5.0)
+    encode_text(model("wan2.1"), request, cache)
+    assert encode_text(model("wan2.1"), replace(request, guidance=7.0), cache).is_cached
+    assert not encode_text(model("wan2.1"), replace(request, guidance=1.0), cache).is_cached
 
 
 def test_tenants_do_not_share_cached_prompts(model):
-    cache, prompt = TextCache(1 << 30), Prompt("a red ball", scope="acme")
-    encode_text(model("wan2.1"), prompt, cache)
-    assert not encode_text(model("wan2.1"), replace(prompt, scope="globex"), cache).is_cached
+    cache, request = TextCache(1 << 30), replace(request_of(model("wan2.1")), owner="acme")
+    encode_text(model("wan2.1"), request, cache)
+    assert not encode_text(model("wan2.1"), replace(request, owner="globex"), cache).is_cached
 
 
 def test_a_family_without_text_does_not_use_the_cache(model):
     cache = TextCache(1 << 30)
-    assert not encode_text(model("svd"), Prompt("a red ball"), cache).is_cached
+    assert not encode_text(model("svd"), canary_request(model("svd")), cache).is_cached
     assert len(cache) == 0
 
 
 @pytest.mark.parametrize("name", ["wan2.1", "ltx", "cogvideox"])
 def test_latents_are_the_same_with_and_without_the_cache(model, name):
     loaded = model(name)
-    request = make_clip_request(loaded, size="64x64", frames=9, steps=2, seed=3, guidance=5.0)
-    prompt = Prompt("a red ball", "blur", request.guidance)
+    request = request_of(loaded, steps=2, negative_prompt="blur", guidance=5.0)
     with_cache = Renderer(loaded, CPU)
     without = Renderer(loaded, CPU.model_copy(update={"text_cache_bytes": 0}))
-    first, second = (with_cache.denoise(prompt, request, Control()) for _ in range(2))
-    uncached = [without.denoise(prompt, request, Control()) for _ in range(2)]
+    first, second = (with_cache.denoise(request, Control()) for _ in range(2))
+    uncached = [without.denoise(request, Control()) for _ in range(2)]
     assert [clip.is_text_cached for clip in (first, second, *uncached)] == [False, True, False, False]
     assert all(torch.equal(first.latents, clip.latents) for clip in (second, *uncached))
 
@@ -149,8 +153,8 @@ def test_latents_are_the_same_with_and_without_the_cache(model, name):
 def test_the_cache_holds_no_prompt(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
-    request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
-    renderer.denoise(Prompt("a zebrafish"), request, Control())
+    request = request_of(loaded, prompt="a zebrafish")
+    renderer.denoise(request, Control())
     ((key, kept),) = renderer._texts._entries.items()
     assert "zebrafish" not in key
     assert all(isinstance(value, torch.Tensor) for value in kept.values())
@@ -159,13 +163,13 @@ def test_the_cache_holds_no_prompt(model):
 def test_the_report_of_a_resumed_clip_has_nothing_of_the_stages_it_skipped(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
-    request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
+    request = request_of(loaded)
 
     def render():
-        return renderer.render(Prompt("a cat"), request, None, ClipOutputs(), Control())
+        return renderer.render(request, None, ClipOutputs(), Control())
 
     assert [render().is_text_cached for _ in range(2)] == [False, True]
-    checkpoint = pack_latents(renderer.denoise(Prompt("a cat"), request, Control()))
+    checkpoint = pack_latents(renderer.denoise(request, Control()))
     denoised = unpack_latents(checkpoint, loaded.placement.device)
     resumed = renderer.finish(denoised, request, None, ClipOutputs(), Control())
     assert (resumed.is_text_cached, set(resumed.stage_seconds)) == (False, {"decode"})

@@ -9,7 +9,6 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import find_first_step, non_blocking_steps
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -31,7 +30,7 @@ def renderer_of(**fields):
 
 def denoise(model, renderer):
     request = make_clip_request(model, size="256x256", frames=9, steps=10, seed=1)
-    return renderer.denoise(Prompt("a red ball bounces"), request, Control())
+    return renderer.denoise(request, Control())
 
 
 def latents_of(model, renderer):

@@ -12,7 +12,7 @@ from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import _arguments
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt, TextCache, encode_text
+from filmgate.pipeline.text import TextCache, encode_text
 from filmgate.pipeline.transfer.colour import Yuv420
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -21,14 +21,13 @@ from tests.zoo import BUILDERS
 LOSSLESS = PipelineSettings(device="cpu", encoder="software", crf=0)
 FRAMES = {"svd": 25, "ltx": 17, "ltx-0.9.5": 17}  # SVD: more than its first model renders
 IMAGE_ONLY = ("wan-image", "cogvideox-image", "hunyuanvideo-image", "svd")
-PROMPT = Prompt("a red ball")
 
 
 @torch.inference_mode()
 def by_diffusers(loaded, request):
     """[frames, 3, height, width] in [0, 1]."""
     pipe = loaded.pipe
-    text = encode_text(loaded, PROMPT, TextCache(0)).arguments
+    text = encode_text(loaded, request, TextCache(0)).arguments
     count = request.frames + loaded.family.extra_frames(pipe)
     given = {**text, **_arguments(request, count), "output_type": "pt", "return_dict": False}
     accepted = inspect.signature(type(pipe).__call__).parameters
@@ -48,7 +47,7 @@ def test_a_clip_has_the_frames_that_its_pipeline_decodes_by_default(model, name,
     planes = torch.empty(frames, *Yuv420().frame_shape(size.height, size.width), dtype=torch.uint8)
     Yuv420().convert(expected.transpose(0, 1), planes)
     path = tmp_path / "clip.mp4"
-    Renderer(loaded, LOSSLESS).render(PROMPT, request, path, ClipOutputs(), Control())
+    Renderer(loaded, LOSSLESS).render(request, path, ClipOutputs(), Control())
     with av.open(str(path)) as video:
         found = np.stack([frame.to_ndarray() for frame in video.decode(video=0)])
     assert found.shape == tuple(planes.shape)

@@ -19,7 +19,7 @@ from filmgate.pipeline.denoise.denoise import denoise
 from filmgate.pipeline.loading.families import FAMILIES
 from filmgate.pipeline.loading.loader import image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt, TextCache, encode_text
+from filmgate.pipeline.text import TextCache, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -40,8 +40,8 @@ def make_request(model, name, image=None, steps=2, seed=1):
 
 
 def render(model, request, path, control=None, prompt="a red ball"):
-    text = Prompt(prompt, "blurry", request.guidance)
-    return Renderer(model, CPU).render(text, request, path, ClipOutputs(), control or Control())
+    request = replace(request, prompt=prompt, negative_prompt="blurry")
+    return Renderer(model, CPU).render(request, path, ClipOutputs(), control or Control())
 
 
 def images_for(name, picture):
@@ -104,7 +104,8 @@ def test_the_same_seed_gives_the_same_latents_and_another_seed_does_not(model, n
 
 
 def latents_of(model, request, prompt="a red ball", control=None):
-    text = encode_text(model, Prompt(prompt, "", request.guidance), TextCache(max_bytes=0))
+    request = replace(request, prompt=prompt)
+    text = encode_text(model, request, TextCache(max_bytes=0))
     streams = open_streams(model.placement.device)
     return denoise(model, text, request, control or Control(), streams).latents
 

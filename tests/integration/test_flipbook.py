@@ -1,5 +1,7 @@
 """Flipbook, the model in the package: loaded by name, repeatable, in any supported shape."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,6 @@ from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
@@ -29,8 +30,7 @@ def render(flipbook):
 
     def render_clip(prompt="a red ball bounces", size="64x64", frames=9, seed=1):
         request = make_clip_request(flipbook, size=size, frames=frames, steps=2, seed=seed)
-        text = Prompt(prompt, "", request.guidance)
-        return renderer.render(text, request, None, ClipOutputs(), Control()).clip
+        return renderer.render(replace(request, prompt=prompt), None, ClipOutputs(), Control()).clip
 
     return render_clip
 

@@ -13,7 +13,6 @@ from filmgate.pipeline.loading import families
 from filmgate.pipeline.loading.families.base import MASKED_EMBEDS, Compression, Defaults, Family
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 from tests.zoo import TEXT_WIDTH, build_t5
@@ -70,6 +69,5 @@ def test_a_family_is_one_class_in_the_table(folder, monkeypatch):
     model = load_model(str(folder), CPU)
     assert (model.family.name, model.limits.size.multiple, model.limits.frames.step) == ("mochi", 16, 6)
     request = make_clip_request(model, size="32x32", frames=7, steps=2, seed=1, guidance=4.5)
-    prompt = Prompt("a red ball", "", request.guidance)
-    clip = Renderer(model, CPU).render(prompt, request, None, ClipOutputs(), Control()).clip
+    clip = Renderer(model, CPU).render(request, None, ClipOutputs(), Control()).clip
     assert (clip.shape.frames, clip.shape.width, clip.shape.height) == (7, 32, 32)

@@ -22,9 +22,8 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text import Prompt
 
-PROMPT, STEPS, SIDE, FPS = Prompt("a canary sings"), 2, 128, 8
+PROMPT, STEPS, SIDE, FPS = "a canary sings", 2, 128, 8
 MAX_DIFFERENCE = 8.0
 """Mean difference in luma levels between two clips of one device. Kernels may round differently from run to
 run; a faulty device differs by far more."""
@@ -80,7 +79,7 @@ def canary_request(model: VideoModel) -> ClipRequest:
     size = limits.size.nearest(Size(SIDE, SIDE))
     image = Image.new("RGB", size, "grey") if limits.needs_image else None
     frames = limits.frames.step + limits.frames.offset
-    return ClipRequest(*size, frames, FPS, STEPS, seed=0, guidance=1.0, image=image)
+    return ClipRequest(PROMPT, *size, frames, FPS, STEPS, seed=0, guidance=1.0, image=image)
 
 
 def read_luma(clip: bytes) -> np.ndarray:
@@ -92,7 +91,7 @@ def read_luma(clip: bytes) -> np.ndarray:
 
 def _render_luma(model: VideoModel, renderer: Renderer) -> np.ndarray:
     request = canary_request(model)
-    spool = renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.spool
+    spool = renderer.render(request, None, ClipOutputs(), Control()).clip.spool
     assert spool is not None
     with closing(spool):
         luma = read_luma(b"".join(spool.chunks()))

@@ -17,7 +17,6 @@ from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer, RenderReport
 from filmgate.pipeline.requests import to_clip_request
-from filmgate.pipeline.text import Prompt
 from filmgate.settings import Settings
 
 
@@ -61,7 +60,6 @@ class LocalModel:
         settings = self._settings
         spec = check_request(request, self.name, self._limits, settings.admission, settings.pipeline.codec)
         clip = to_clip_request(spec, request.image.data if request.image else None)
-        prompt = Prompt(spec.prompt, spec.negative_prompt or "", clip.guidance)
         metadata = {"model": self.name, "seed": str(clip.seed)}
-        outputs = ClipOutputs(metadata, stills or StillPaths(), scaled_to=clip.scaled_to)
-        return self._renderer.render(prompt, clip, path, outputs, control or Control())
+        outputs = ClipOutputs(metadata, stills or StillPaths())
+        return self._renderer.render(clip, path, outputs, control or Control())

@@ -24,7 +24,7 @@ from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text import Prompt, TextCache, TextEmbedding, encode_text
+from filmgate.pipeline.text import TextCache, TextEmbedding, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.pipeline.wipe import wiping
 from filmgate.settings import PipelineSettings
@@ -79,29 +79,27 @@ class Renderer:
         self._has_chosen_kernels = False
 
     def render(
-        self, prompt: Prompt, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
+        self, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
     ) -> RenderReport:
         """Render a single clip to `path`, or into memory. A RunError leaves no file behind."""
         if path is not None:
             check_target(path)
-        denoised = self.denoise(prompt, request, control, is_single=True)
+        denoised = self.denoise(request, control, is_single=True)
         return self.finish(denoised, request, path, outputs, control)
 
-    def denoise(
-        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_single: bool = False
-    ) -> DenoisedClip:
+    def denoise(self, request: ClipRequest, control: Control, *, is_single: bool = False) -> DenoisedClip:
         """The first two stages, from a prompt to latents that a checkpoint can store."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         started = time.perf_counter()
-        denoised = self.queue_denoising(prompt, request, control, is_single=is_single)
+        denoised = self.queue_denoising(request, control, is_single=is_single)
         denoised.wait()
         text_seconds = denoised.stage_seconds[Stage.TEXT]
         denoise_seconds = time.perf_counter() - started - text_seconds
         return replace(denoised, stage_seconds={Stage.TEXT: text_seconds, Stage.DENOISE: denoise_seconds})
 
     def queue_denoising(
-        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_single: bool = False
+        self, request: ClipRequest, control: Control, *, is_single: bool = False
     ) -> DenoisedClip:
         """Like `denoise`, but does not wait for the last steps: decode can be queued behind them.
 
@@ -111,7 +109,7 @@ class Renderer:
         started = time.perf_counter()
         with self._streams.beside_compute() if self.can_prepare else nullcontext():
             control.prepare_device()
-            text = self._encode_text(prompt, control)
+            text = self._encode_text(request, control)
             encoded = time.perf_counter()
             denoised = self._run_denoiser(text, request, control, is_single=is_single)
         return replace(denoised, stage_seconds={Stage.TEXT: encoded - started})
@@ -126,7 +124,12 @@ class Renderer:
     ) -> RenderReport:
         """The last three stages: from latents, new or of a checkpoint, to the finished clip."""
         control.enter_device()
-        outputs = replace(outputs, dropped_frames=self._model.family.extra_frames(self._model.pipe))
+        outputs = replace(
+            outputs,
+            scaled_to=request.scaled_to,
+            owner=request.owner,
+            dropped_frames=self._model.family.extra_frames(self._model.pipe),
+        )
         clip = self._writer_for(request).write(denoised.latents, path, outputs, control)
         seconds = {**denoised.stage_seconds, Stage.DECODE: clip.seconds}
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
@@ -152,9 +155,9 @@ class Renderer:
             open_decoder(self._model.pipe.vae, choice=self._settings.decoder)
         self._has_chosen_kernels = self._denoiser.is_decided
 
-    def _encode_text(self, prompt: Prompt, control: Control) -> TextEmbedding:
+    def _encode_text(self, request: ClipRequest, control: Control) -> TextEmbedding:
         control.report(Stage.TEXT, 0, 1)
-        text = encode_text(self._model, prompt, self._texts)
+        text = encode_text(self._model, request, self._texts)
         if not self._settings.text_cache_bytes:
             # Otherwise the copy to or from the cache has waited.
             self._streams.mark_current().wait_on_host()

@@ -1,6 +1,6 @@
 """The request a device renders, made from a complete spec."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 
 from PIL import Image, ImageOps
@@ -14,8 +14,13 @@ MAX_IMAGE_PIXELS = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClipRequest:
-    """One clip to render, complete and checked against the model's limits."""
+    """One clip to render, complete and checked against the model's limits.
 
+    `owner` is whose clip it is, usually a tenant. Owners share no cached embeddings, and a buffer that holds
+    frames of another owner is overwritten before it is used.
+    """
+
+    prompt: str = field(repr=False)
     width: int
     height: int
     frames: int
@@ -23,6 +28,8 @@ class ClipRequest:
     steps: int
     seed: int
     guidance: float
+    negative_prompt: str | None = field(default=None, repr=False)
+    owner: str = ""
     lora: str | None = None
     quality: str = FULL
     pixel_format: str | None = None
@@ -30,12 +37,13 @@ class ClipRequest:
     scaled_to: Size | None = None
 
 
-def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
+def to_clip_request(spec: VideoSpec, image: bytes | None = None, owner: str = "") -> ClipRequest:
     """The clip that a spec describes. `image`, the first frame, is cropped and resized to the spec's size."""
     assert spec.steps is not None, "a complete spec has steps"
     assert spec.seed is not None, "a complete spec has a seed"
     assert spec.guidance is not None, "a complete spec has a guidance scale"
     return ClipRequest(
+        prompt=spec.prompt,
         width=spec.width,
         height=spec.height,
         frames=spec.frames,
@@ -43,6 +51,8 @@ def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
         steps=spec.steps,
         seed=spec.seed,
         guidance=spec.guidance,
+        negative_prompt=spec.negative_prompt,
+        owner=owner,
         lora=spec.lora,
         quality=spec.quality,
         pixel_format=spec.pixel_format,

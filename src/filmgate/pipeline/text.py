@@ -11,6 +11,7 @@ from torch import Tensor
 
 from filmgate.pipeline.loading.families.base import call_defaults
 from filmgate.pipeline.loading.loader import VideoModel
+from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.wipe import wipe
 
 MAX_ENTRIES = 1024
@@ -66,16 +67,6 @@ def _size(embeddings: Mapping[str, Tensor]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """What the clip should and should not show. Cached embeddings are not shared between scopes (tenants)."""
-
-    text: str
-    negative: str = ""
-    guidance: float = 1.0
-    scope: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class TextEmbedding:
     """The encoded prompt, as arguments of the diffusers pipeline."""
 
@@ -84,22 +75,22 @@ class TextEmbedding:
 
 
 @torch.inference_mode()
-def encode_text(model: VideoModel, prompt: Prompt, cache: TextCache) -> TextEmbedding:
+def encode_text(model: VideoModel, request: ClipRequest, cache: TextCache) -> TextEmbedding:
     """Encode before denoising, so an offloaded text encoder leaves the GPU before the denoiser enters it."""
     pipe, family = model.pipe, model.family
     if not family.embeddings:
         return TextEmbedding({})
     if family.encodes_prompt_with_image(pipe):
-        return TextEmbedding({"prompt": prompt.text})
+        return TextEmbedding({"prompt": request.prompt})
     accepted = inspect.signature(pipe.encode_prompt).parameters
     arguments = {
-        "prompt": prompt.text,
-        "negative_prompt": prompt.negative,
-        "do_classifier_free_guidance": prompt.guidance > 1,
+        "prompt": request.prompt,
+        "negative_prompt": request.negative_prompt or "",
+        "do_classifier_free_guidance": request.guidance > 1,
         "max_sequence_length": call_defaults(pipe)["max_sequence_length"],
     }
     arguments = {name: value for name, value in arguments.items() if name in accepted}
-    device, key = model.placement.device, cache_key(prompt.scope, arguments)
+    device, key = model.placement.device, cache_key(request.owner, arguments)
     if cached := cache.get(key):
         # A copy on a CPU too, because the pipeline may write to its arguments.
         copies = {name: tensor.to(device, copy=True) for name, tensor in cached.items()}

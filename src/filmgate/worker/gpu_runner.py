@@ -32,7 +32,6 @@ from filmgate.pipeline.loading.memory import (
 )
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
-from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.wipe import DeviceMemory, wiping
 from filmgate.scheduling.workers import GpuStatus
@@ -202,7 +201,7 @@ class GpuRunner:
                 if not renderer.can_prepare or task.read_latents is not None:
                     enter()
                 model.limits.check(task.spec)
-                request = to_clip_request(task.spec, _read_image(task))
+                request = to_clip_request(task.spec, _read_image(task), task.tenant_id or "")
 
                 def step_down(rung: str) -> None:
                     steps.reduced_to = rung
@@ -220,9 +219,9 @@ class GpuRunner:
                 if denoised is not None:
                     emit(Step(Stage.DECODE, 0, request.frames))
                     with wiping(denoised.latents):
-                        _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
+                        _finish(renderer, denoised, request, steps, control)
                     return
-                denoised = renderer.queue_denoising(_prompt_of(task, request), request, control)
+                denoised = renderer.queue_denoising(request, control)
                 # The device still runs the last step: with decode, that is the time to prepare the next job.
                 task.turn.announce_end()
                 with (
@@ -231,7 +230,7 @@ class GpuRunner:
                 ):
                     # The device goes on to decode while the latents are copied.
                     steps.follow(thread.submit(_emit_latents, denoised, request, emit))
-                    _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
+                    _finish(renderer, denoised, request, steps, control)
 
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
@@ -346,18 +345,12 @@ def _read_checkpoint(task: RenderTask, model: VideoModel) -> DenoisedClip | None
     return unpack_latents(packed, model.placement.device)
 
 
-def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:
-    spec = task.spec
-    return Prompt(spec.prompt, spec.negative_prompt or "", request.guidance, scope=task.tenant_id or "")
-
-
 def _finish(
     renderer: Renderer,
     denoised: DenoisedClip,
     request: ClipRequest,
     steps: _Steps,
     control: Control,
-    owner: str,
 ) -> None:
     emit = steps.emit_decoded
     outputs = ClipOutputs(
@@ -365,8 +358,6 @@ def _finish(
         on_fragment=lambda data: emit(Fragment(data)),
         on_still=lambda kind, data: emit(Still(kind, data)),
         on_spool=steps.announce_clip,
-        scaled_to=request.scaled_to,
-        owner=owner,
     )
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
     assert spool is not None

@@ -97,10 +97,11 @@ def test_every_field_of_the_spec_is_stored():
 
 def test_every_field_of_the_spec_is_carried_to_the_clip_request():
     clip = to_clip_request(SPEC)
-    carried = names(ClipRequest) - {"image"}
+    carried = names(ClipRequest) - {"image", "owner"}
     assert {name: getattr(clip, name) for name in carried} == {name: getattr(SPEC, name) for name in carried}
-    elsewhere = TEXT_FIELDS | {"model", "seconds", "source", "extra"}
+    elsewhere = {"model", "seconds", "source", "extra"}
     assert names(VideoSpec) - elsewhere == carried - {"frames"}
+    assert SPEC.prompt not in repr(clip)
 
 
 def test_a_request_that_starts_from_a_clip_inherits_every_field_it_leaves_out():

@@ -25,7 +25,6 @@ from filmgate.pipeline.loading.loader import VideoModel, load_model
 from filmgate.pipeline.loading.memory import find_gpu_uuid, name_device, release
 from filmgate.pipeline.render import CPU_LATENTS_PER_CHUNK, Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
-from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import Settings, load_settings
 
@@ -75,8 +74,7 @@ def _run_once(
         streams.drain()
         first_pass[0] = time.perf_counter()
 
-    prompt = Prompt("a red ball rolls over the grass", "", request.guidance)
-    denoised = renderer.denoise(prompt, request, Control(enter_device=start))
+    denoised = renderer.denoise(request, Control(enter_device=start))
     denoised_at = time.perf_counter()
     together = CPU_LATENTS_PER_CHUNK if device.type == "cpu" else 1
     decoder, latents = prepare(model.pipe.vae, denoised.latents, together, settings.pipeline.decoder)
