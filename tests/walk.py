@@ -18,11 +18,10 @@ PACKAGES = ("api", "admission", "worker", "scheduling", "pipeline", "store")
 CALLBACKS = frozenset(
     {
         "GpuRunner._produce",
-        "_Steps.on_progress",
-        "_Steps.take_turn",
-        "_Steps.announce_clip",
-        "_Steps.emit_decoded",
-        "DeviceTurn.leave",
+        "_TaskControl.report",
+        "_TaskControl.prepare_device",
+        "_TaskControl.enter_device",
+        "_TaskControl.leave_device",
         "Worker._is_stopping",
         "ClipSpool.follow",
         "ClipSpool.head",

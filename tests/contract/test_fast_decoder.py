@@ -242,7 +242,8 @@ def test_the_exact_decoder_waits_for_the_device_which_another_clip_may_use_meanw
         other.join(60)
         assert (tmp_path / "next.mp4").exists()
 
-    control = Control(enter_device=enter, leave_device=lambda: calls.append("leave"))
+    control = Control()
+    control.enter_device, control.leave_device = enter, lambda: calls.append("leave")
     assert writer.write(latents, tmp_path / "clip.mp4", control=control).rung == "whole frame"
     assert calls[-2:] == ["enter", "leave"]
 

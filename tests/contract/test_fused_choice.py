@@ -99,9 +99,9 @@ def test_kernels_are_chosen_when_the_first_clip_has_the_device(model, denoiser, 
         denoiser.fused, "decide", lambda: calls.append("fused") or setattr(denoiser.fused, "networks", [])
     )
     monkeypatch.setattr("filmgate.pipeline.render.open_decoder", lambda *_, **__: calls.append("decoder"))
-    control = Control(
-        enter_device=lambda: calls.append("enter"), prepare_device=lambda: calls.append("prepare")
-    )
+    control = Control()
+    control.prepare_device = lambda: calls.append("prepare")
+    control.enter_device = lambda: calls.append("enter")
     for _ in range(2):
         renderer.queue_denoising(request, control)
     assert calls == ["enter", "fused", "decoder", "prepare", "enter", "prepare", "enter"]

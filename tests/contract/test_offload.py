@@ -78,7 +78,8 @@ def test_offloaded_layers_with_noise_decode_to_the_same_frames():
 def test_an_offloaded_vae_is_back_on_the_host_when_the_next_clip_may_start(tmp_path):
     moves = []
     vae = offload_component(build_vae("wan2.1"), moves)
-    control = Control(leave_device=lambda: moves.append("next clip"))
+    control = Control()
+    control.leave_device = lambda: moves.append("next clip")
     moves.clear()
     ClipWriter(vae, SOFTWARE).write(draw_latents("wan2.1", vae), tmp_path / "clip.mp4", control=control)
     assert moves[-2:] == ["host", "next clip"]

@@ -162,7 +162,7 @@ class FrameSource:
 
     def _take_rung(self, rung: Rung) -> None:
         if self.rung:
-            self._control.on_step_down(rung.name)
+            self._control.step_down(rung.name)
         self.rung = rung.name
 
 

@@ -1,7 +1,7 @@
 """Progress reports of a running clip, and its cancellation."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from threading import Event
 
 from filmgate.errors import Cancelled
@@ -20,41 +20,38 @@ class Step:
     total: int
 
 
-def _ignore(_: object) -> None:
-    return
-
-
-def _do_nothing() -> None:
-    return
-
-
-@dataclass(frozen=True, slots=True)
 class Control:
     """Receives the progress of a running clip and can cancel it from any thread.
 
-    `prepare_device` is called before the clip allocates anything, on the stream that prepares it while the
-    previous clip is decoded. `enter_device` is called before the first denoising step, or before decode if
-    there are no steps; it may wait for the previous clip. `leave_device` is called when the last work of the
-    clip is queued. Both may be called more than once: a clip whose fast frames contain NaN enters again.
-    `on_step_down` is called with the name of the rung when memory ran out on the one above it.
+    A worker overrides the methods that let clips follow each other on the device. They may be called more
+    than once: a clip whose fast frames contain NaN enters the device again.
     """
 
-    on_progress: Callable[[Step], None] = _ignore
-    _: KW_ONLY
-    stop: Event = field(default_factory=Event)
-    enter_device: Callable[[], None] = _do_nothing
-    leave_device: Callable[[], None] = _do_nothing
-    on_step_down: Callable[[str], None] = _ignore
-    prepare_device: Callable[[], None] = _do_nothing
+    def __init__(self, on_progress: Callable[[Step], None] | None = None, stop: Event | None = None) -> None:
+        self._on_progress = on_progress
+        self._stop = stop or Event()
 
     def cancel(self) -> None:
         """Stop the clip within one denoising step or one chunk."""
-        self.stop.set()
+        self._stop.set()
 
     def check(self) -> None:
         """Raise Cancelled if the clip was cancelled; called between steps and between chunks."""
-        if self.stop.is_set():
+        if self._stop.is_set():
             raise Cancelled("the clip was cancelled")
 
     def report(self, stage: Stage, done: int, total: int) -> None:
-        self.on_progress(Step(stage, done, total))
+        if self._on_progress is not None:
+            self._on_progress(Step(stage, done, total))
+
+    def prepare_device(self) -> None:
+        """Called before the clip allocates anything, on the stream that prepares it beside another clip."""
+
+    def enter_device(self) -> None:
+        """Called before the first denoising step, or before decode if there are none. May wait."""
+
+    def leave_device(self) -> None:
+        """Called when the last work of the clip is queued."""
+
+    def step_down(self, rung: str) -> None:
+        """Called with the name of a rung when memory ran out on the one above it."""

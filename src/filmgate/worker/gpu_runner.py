@@ -17,7 +17,6 @@ from filmgate.models.weights.entry import weights_digest
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Step
 from filmgate.pipeline.denoise.denoise import DenoisedClip, pack_latents, unpack_latents
-from filmgate.pipeline.encode.clip_file import ClipSpool
 from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
@@ -40,16 +39,7 @@ from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import Log, adopt_loggers
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
 from filmgate.telemetry.periodic import Periodic
-from filmgate.worker.base import (
-    ClipSource,
-    EarlyClip,
-    Fragment,
-    Latents,
-    Output,
-    RenderTask,
-    Still,
-    Turn,
-)
+from filmgate.worker.base import ClipSource, EarlyClip, Fragment, Latents, Output, RenderTask, Still
 from filmgate.worker.golden import GoldenClips, MemoryGoldenClips
 from filmgate.worker.gpu_watch import GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
@@ -188,38 +178,20 @@ class GpuRunner:
         yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, threads=self._threads)
 
     def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
-        steps = _Steps(task.turn, emit)
+        control = _TaskControl(task, stop, emit, self._memory, self._metrics)
         with _device_errors():
             if task.spec.model not in self._loaded.names:
-                steps.report(Step(Stage.LOAD, 0, 1))
+                control.report(Stage.LOAD, 0, 1)
             with self._loaded.using(task.spec.model) as (model, renderer):
-
-                def enter() -> None:
-                    steps.take_turn()
-                    self._memory.switch_owner(task.tenant_id)
-
                 if not renderer.can_prepare or task.read_latents is not None:
-                    enter()
+                    control.enter_device()
                 model.limits.check(task.spec)
                 request = to_clip_request(task.spec, _read_image(task), task.tenant_id or "")
-
-                def step_down(rung: str) -> None:
-                    steps.reduced_to = rung
-                    self._metrics.stepped_down(task.spec.model, rung)
-
-                control = Control(
-                    steps.on_progress,
-                    stop=stop,
-                    enter_device=enter,
-                    leave_device=task.turn.leave,
-                    on_step_down=step_down,
-                    prepare_device=partial(self._memory.prepare_for, task.tenant_id),
-                )
                 denoised = _read_checkpoint(task, model)
                 if denoised is not None:
                     emit(Step(Stage.DECODE, 0, request.frames))
                     with wiping(denoised.latents):
-                        _finish(renderer, denoised, request, steps, control)
+                        _finish(renderer, denoised, request, control)
                     return
                 denoised = renderer.queue_denoising(request, control)
                 # The device still runs the last step: with decode, that is the time to prepare the next job.
@@ -229,8 +201,8 @@ class GpuRunner:
                     ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread,
                 ):
                     # The device goes on to decode while the latents are copied.
-                    steps.follow(thread.submit(_emit_latents, denoised, request, emit))
-                    _finish(renderer, denoised, request, steps, control)
+                    control.checkpoint = thread.submit(_emit_latents, denoised, request, emit)
+                    _finish(renderer, denoised, request, control)
 
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
@@ -274,48 +246,54 @@ class GpuRunner:
         return self._folders[name][0]
 
 
-class _Steps:
-    """The outputs of one task in the order that the worker expects.
+class _TaskControl(Control):
+    """Lets a task follow another one on the device, and emits its outputs in the order the worker expects.
 
     A task reports nothing before its turn, and nothing of its decode before its latents.
     """
 
-    def __init__(self, turn: Turn, emit: Emit) -> None:
-        self._turn = turn
-        self._emit = emit
+    def __init__(
+        self, task: RenderTask, stop: Event, emit: Emit, memory: DeviceMemory, metrics: WorkerMetrics
+    ) -> None:
+        super().__init__(stop=stop)
+        self._task = task
+        self._memory = memory
+        self._metrics = metrics
         self._held: list[Step] = []
+        self.emit = emit
         self.reduced_to: str | None = None
-        self._checkpoint: Future[None] | None = None
+        self.checkpoint: Future[None] | None = None  # emits the latents
 
-    def take_turn(self) -> None:
-        self._turn.take()
-        while self._held:
-            self._emit(self._held.pop(0))
-
-    def report(self, step: Step) -> None:
-        if self._turn.is_taken:
-            self._emit(step)
+    def report(self, stage: Stage, done: int, total: int) -> None:
+        step = Step(stage, done, total)
+        if stage is Stage.DECODE:
+            self.emit_decoded(step)
+        elif self._task.turn.is_taken:
+            self.emit(step)
         else:
             self._held.append(step)
 
-    def follow(self, checkpoint: "Future[None]") -> None:
-        """Hold the outputs of the decode stage until the latents are emitted."""
-        self._checkpoint = checkpoint
-
-    def announce_clip(self, spool: ClipSpool) -> None:
-        self._emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close))
-
     def emit_decoded(self, output: Output) -> None:
         """Emit an output of the decode stage. Raises the error of the checkpoint, if there was one."""
-        if self._checkpoint is not None:
-            self._checkpoint.result()
-        self._emit(output)
+        if self.checkpoint is not None:
+            self.checkpoint.result()
+        self.emit(output)
 
-    def on_progress(self, step: Step) -> None:
-        if step.stage is Stage.DECODE:
-            self.emit_decoded(step)
-        else:
-            self.report(step)
+    def prepare_device(self) -> None:
+        self._memory.prepare_for(self._task.tenant_id)
+
+    def enter_device(self) -> None:
+        self._task.turn.take()
+        while self._held:
+            self.emit(self._held.pop(0))
+        self._memory.switch_owner(self._task.tenant_id)
+
+    def leave_device(self) -> None:
+        self._task.turn.leave()
+
+    def step_down(self, rung: str) -> None:
+        self.reduced_to = rung
+        self._metrics.stepped_down(self._task.spec.model, rung)
 
 
 def _emit_latents(denoised: DenoisedClip, request: ClipRequest, emit: Emit) -> None:
@@ -345,23 +323,19 @@ def _read_checkpoint(task: RenderTask, model: VideoModel) -> DenoisedClip | None
     return unpack_latents(packed, model.placement.device)
 
 
-def _finish(
-    renderer: Renderer,
-    denoised: DenoisedClip,
-    request: ClipRequest,
-    steps: _Steps,
-    control: Control,
-) -> None:
-    emit = steps.emit_decoded
+def _finish(renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, control: _TaskControl) -> None:
+    emit = control.emit_decoded
     outputs = ClipOutputs(
         metadata={"seed": str(request.seed)},
         on_fragment=lambda data: emit(Fragment(data)),
         on_still=lambda kind, data: emit(Still(kind, data)),
-        on_spool=steps.announce_clip,
+        on_spool=lambda spool: control.emit(
+            EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)
+        ),
     )
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
     assert spool is not None
-    emit(ClipSource(spool.chunks, spool.close, reduced_to=steps.reduced_to))
+    emit(ClipSource(spool.chunks, spool.close, reduced_to=control.reduced_to))
 
 
 @contextmanager

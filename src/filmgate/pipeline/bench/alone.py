@@ -25,7 +25,7 @@ from filmgate.pipeline.loading.loader import VideoModel, load_model
 from filmgate.pipeline.loading.memory import find_gpu_uuid, name_device, release
 from filmgate.pipeline.render import CPU_LATENTS_PER_CHUNK, Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
-from filmgate.pipeline.transfer.streams import open_streams
+from filmgate.pipeline.transfer.streams import Streams, open_streams
 from filmgate.settings import Settings, load_settings
 
 
@@ -64,17 +64,26 @@ def _measure(model: VideoModel, request: ClipRequest, rounds: int, settings: Set
     return median(denoise), median(decode)
 
 
+class _FirstPass(Control):
+    """The time at which denoising starts, on an idle device."""
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__()
+        self._streams = streams
+        self.at = 0.0
+
+    def enter_device(self) -> None:
+        self._streams.drain()
+        self.at = time.perf_counter()
+
+
 def _run_once(
     model: VideoModel, renderer: Renderer, request: ClipRequest, settings: Settings
 ) -> tuple[float, float]:
-    device, first_pass = model.placement.device, [0.0]
+    device = model.placement.device
     streams = open_streams(device)
-
-    def start() -> None:
-        streams.drain()
-        first_pass[0] = time.perf_counter()
-
-    denoised = renderer.denoise(request, Control(enter_device=start))
+    control = _FirstPass(streams)
+    denoised = renderer.denoise(request, control)
     denoised_at = time.perf_counter()
     together = CPU_LATENTS_PER_CHUNK if device.type == "cpu" else 1
     decoder, latents = prepare(model.pipe.vae, denoised.latents, together, settings.pipeline.decoder)
@@ -82,7 +91,7 @@ def _run_once(
         for _ in decode_frames(decoder, latents):
             pass
     streams.drain()
-    return denoised_at - first_pass[0], time.perf_counter() - denoised_at
+    return denoised_at - control.at, time.perf_counter() - denoised_at
 
 
 def main() -> None:
