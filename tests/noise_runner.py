@@ -1,6 +1,5 @@
 """A runner that encodes noise with the real encoder: large clips in little time."""
 
-from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -23,12 +22,15 @@ class NoiseRunner(PatternRunner):
     def _encode(self, frames, emit):
         noise = np.random.default_rng(0).integers(16, 236, (4, HEIGHT * 3 // 2, WIDTH), dtype=np.uint8)
         options = EncodeOptions(encoder="software", preset="ultrafast", crf=1)
-        with closing(spooled_clip(frames, on_fragment=lambda data: emit(Fragment(data)))) as clip:
-            spool = clip.spool
+        spool = spooled_clip(frames, on_fragment=lambda data: emit(Fragment(data)))
+        try:
             emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close))
-            encoder = ClipEncoder(clip, (WIDTH, HEIGHT), frames, options)
+            encoder = ClipEncoder(spool, (WIDTH, HEIGHT), frames, options)
             for number in range(frames):
                 encoder.write(noise[number % 4][None])
             encoder.finish()
-            clip.publish()
+            spool.publish()
+        except BaseException:
+            spool.close()
+            raise
         emit(ClipSource(spool.chunks, spool.close))

@@ -6,14 +6,13 @@ It replaces the GPU in tests and benchmarks of the queue, the worker and the sto
 import hashlib
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, StillKind, VideoSpec
 from filmgate.models.cards import ModelCard
-from filmgate.pipeline.encode.clip_file import ClipSpool, SpooledClip
+from filmgate.pipeline.encode.clip_file import ClipSpool
 from filmgate.worker.base import (
     ClipSource,
     EarlyClip,
@@ -87,7 +86,7 @@ class PatternRunner:
         spec = task.spec
         chunks, spool = _chunk_count(spec), ClipSpool(head_bytes=self.chunk_bytes)
         yield Step(Stage.DECODE, 0, chunks)
-        with closing(SpooledClip(spool, {})) as clip:
+        try:
             yield EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)
             spool.seek(spool.head_bytes)  # like a muxer: the head is written last
             for number in range(chunks):
@@ -101,7 +100,10 @@ class PatternRunner:
                 yield Step(Stage.DECODE, number + 1, chunks)
             spool.seek(0)
             spool.write(_chunk(spec, 0, self.chunk_bytes))
-            clip.publish()
+            spool.publish()
+        except BaseException:
+            spool.close()
+            raise
         yield Still(StillKind.PREVIEW, _noise(spec, "preview", 64))
         yield Still(StillKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
         yield Still(StillKind.SPRITESHEET, _noise(spec, "spritesheet", 64))

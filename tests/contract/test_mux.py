@@ -35,8 +35,8 @@ def written(frames, metadata=None, announced=None, **options):
 
 
 def read(clip):
-    with closing(clip.spool):
-        return b"".join(clip.spool.chunks())
+    with closing(clip):
+        return b"".join(clip.chunks())
 
 
 def sizes(data):

@@ -93,7 +93,7 @@ def test_the_nvenc_branch_muxes_a_packet_per_frame_with_the_standard_tag(stand_i
     encoder.finish()
     clip.publish()
     assert len(fragments) > len(frames)  # the header, then one per frame
-    live, finished = b"".join(fragments), b"".join(clip.spool.chunks())
+    live, finished = b"".join(fragments), b"".join(clip.chunks())
     for data in (live, finished):
         assert len(shown(data)) == len(frames)
         assert tag.encode() in data

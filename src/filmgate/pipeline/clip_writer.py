@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -21,7 +21,7 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode import DecoderChoice, fallback_decoder, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, FiniteCheck, Rung, Vae, VideoDecoder, decode_frames
 from filmgate.pipeline.decode.fast.decoder import forget_network
-from filmgate.pipeline.encode.clip_file import ClipFile, ClipSpool, ClipTarget, OnFragment, SpooledClip
+from filmgate.pipeline.encode.clip_file import ClipFile, ClipSpool, ClipTarget, OnFragment
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.mux import head_bytes
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
@@ -210,11 +210,12 @@ class ClipWriter:
         shape = source.shape
         layout = self._options.layout
         stills = Stills(outputs.stills, shape.frames, outputs.on_still, layout, outputs.scaled_to)
-        with closing(_target(path, outputs, shape.frames)) as clip:
+        clip = _target(path, outputs, shape.frames)
+        try:
             size = outputs.scaled_to or (shape.width, shape.height)
             encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
-            if outputs.on_spool and isinstance(clip, SpooledClip):
-                outputs.on_spool(clip.spool)
+            if outputs.on_spool and isinstance(clip, ClipSpool):
+                outputs.on_spool(clip)
 
             def on_frames(frames: np.ndarray, done: int) -> None:
                 stills.add(frames)
@@ -225,9 +226,12 @@ class ClipWriter:
             encoder.finish()
             drained = time.perf_counter()
             size_bytes = _publish(clip, stills)
+        except BaseException:
+            clip.close()
+            raise
         published = time.perf_counter()
         first = (encoder.first_fragment_at or started) - started
-        spool = clip.spool if isinstance(clip, SpooledClip) else None
+        spool = clip if isinstance(clip, ClipSpool) else None
         times = (started, source.requested_at or started, source.decoded_at, drained, published)
         phases = Phases(*(after - before for before, after in pairwise(times)))
         return ClipReport(path, spool, size_bytes, shape, published - started, first, source.rung, phases)
@@ -289,8 +293,7 @@ def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipTarget:
     metadata = {f"filmgate_{key}": value for key, value in outputs.metadata.items()}
     metadata = {"filmgate_version": __version__, **metadata}
     if path is None:
-        spool = ClipSpool(head_bytes(frames, metadata))
-        return SpooledClip(spool, metadata, outputs.on_fragment)
+        return ClipSpool(head_bytes(frames, metadata), metadata, outputs.on_fragment)
     return ClipFile(path, metadata, outputs.on_fragment)
 
 

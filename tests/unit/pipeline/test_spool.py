@@ -31,7 +31,7 @@ def fill(spool, body, piece_bytes=300_001):
         spool.write(body[at : at + piece_bytes])
     spool.seek(0)
     spool.write(b"0123456789"[: spool.head_bytes])
-    spool.finish()
+    spool.publish()
 
 
 def test_a_muxer_can_seek_in_it(spool):
@@ -42,13 +42,13 @@ def test_a_muxer_can_seek_in_it(spool):
     spool.write(b"index!")
     assert spool.seek(0, 2) == 17
     assert spool.seek(-7, 1) == 10
-    spool.finish()
+    spool.publish()
     assert (b"".join(spool.chunks()), spool.seekable()) == (b"typeindex!packets", True)
 
 
 def test_a_write_across_the_end_of_the_head_is_split(spool):
     spool.write(b"index for 7 packets")
-    spool.finish()
+    spool.publish()
     assert (spool.head(), b"".join(spool.follow())) == (b"index for ", b"7 packets")
 
 
@@ -62,7 +62,7 @@ def test_the_body_cannot_be_rewritten(spool):
 
 def test_a_clip_shorter_than_its_head_has_an_empty_body(spool):
     spool.write(b"tiny")
-    spool.finish()
+    spool.publish()
     assert (spool.head(), list(spool.follow()), spool.size_bytes) == (b"tiny", [], 4)
 
 
@@ -88,7 +88,7 @@ def test_a_reader_gets_what_is_there_and_waits_for_the_rest(spool):
     while received != [b"one"]:
         time.sleep(0.001)
     spool.write(b"two")
-    spool.finish()
+    spool.publish()
     assert has_ended.wait(10)
     reader.join(10)
     assert b"".join(received) == b"onetwo"
@@ -101,7 +101,7 @@ def test_a_reader_that_falls_behind_continues_from_the_file(spool):
     reading = spool.follow()
     received = next(reading)
     spool.write(body[100:])
-    spool.finish()
+    spool.publish()
     assert received + b"".join(reading) == body
 
 

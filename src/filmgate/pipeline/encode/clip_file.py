@@ -32,16 +32,27 @@ OnFragment = Callable[[bytes], None]
 
 
 class ClipSpool:
-    """The file of one clip. `finish` completes it, `close` frees its memory and disk space."""
+    """The file of one clip. `publish` completes it, `close` frees its memory and disk space."""
 
-    def __init__(self, head_bytes: int) -> None:
+    def __init__(
+        self,
+        head_bytes: int,
+        metadata: Mapping[str, str] | None = None,
+        on_fragment: OnFragment | None = None,
+    ) -> None:
         self.head_bytes = head_bytes
+        self.metadata = metadata or {}
+        self.on_fragment = on_fragment
         self.is_finished = False
         self.closed = False
         self._head = bytearray()
         self._body = _Body()
         self._position = 0
         self._changed = Condition()
+
+    @property
+    def file(self) -> BinaryIO:
+        return cast("BinaryIO", self)
 
     @property
     def size_bytes(self) -> int:
@@ -80,11 +91,12 @@ class ClipSpool:
     def seekable(self) -> bool:
         return True
 
-    def finish(self) -> None:
-        """Mark the clip as complete. Readers stop at its end."""
+    def publish(self) -> int:
+        """Complete the clip: readers stop at its end. Returns its size in bytes."""
         with self._changed:
             self.is_finished = True
             self._changed.notify_all()
+        return self.size_bytes
 
     def close(self) -> None:
         """Delete the clip. Readers raise WriteError. Idempotent."""
@@ -190,34 +202,10 @@ def _naming_the_folder() -> Iterator[None]:
         ) from exc
 
 
-class SpooledClip:
-    """A clip in a spool, for a store to read. `close` deletes it, unless `publish` has completed it.
-
-    After `publish` the caller closes the spool.
-    """
-
-    def __init__(
-        self, spool: ClipSpool, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
-    ) -> None:
-        self.metadata = metadata
-        self.on_fragment = on_fragment
-        self.spool = spool
-        self.file = cast("BinaryIO", spool)
-
-    def publish(self) -> int:
-        """Complete the spool. Returns its size in bytes."""
-        self.spool.finish()
-        return self.spool.size_bytes
-
-    def close(self) -> None:
-        if not self.spool.is_finished:
-            self.spool.close()
-
-
 class ClipFile:
     """A clip at `path`: written to a part file in the same folder, which `publish` renames into place.
 
-    `close` deletes the part file.
+    `close` deletes the part file, if there is one.
     """
 
     def __init__(
@@ -248,7 +236,7 @@ class ClipFile:
         self._part.unlink(missing_ok=True)
 
 
-ClipTarget = ClipFile | SpooledClip
+ClipTarget = ClipFile | ClipSpool
 """What a muxer writes a clip to: `file`, `metadata`, an optional receiver of fragments."""
 
 
