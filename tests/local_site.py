@@ -20,6 +20,7 @@ from filmgate.store.local.store import LocalStore
 from filmgate.worker.base import Output
 from filmgate.worker.loop import Worker
 from tests.pattern_runner import MODEL, PatternRunner
+from tests.stores import parts_of
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
@@ -56,7 +57,7 @@ class JobView:
         return b"".join(self.store.read(ObjectName(job.tenant_id, job.id, part)))
 
     def parts(self, job):
-        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
+        return [stored.name.part for stored in parts_of(self.store, job.tenant_id, job.id)]
 
     def wait_for(self, job, predicate=lambda job: job.state.is_final):
         """Wait until the predicate holds for the job; returns the job."""

@@ -9,6 +9,11 @@ from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 
 
+def parts_of(store, tenant_id, job_id):
+    """The objects of one job."""
+    return dict(store.jobs(tenant_id)).get(job_id, [])
+
+
 class LocalRig:
     """Encrypted files."""
 

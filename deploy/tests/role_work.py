@@ -61,6 +61,7 @@ from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker_process import opened_services
 from tests.managed_site import ANYTHING, QUICK, WHY, ManagedSite, bedrock_settings
 from tests.pattern_runner import MODEL as PATTERN
+from tests.stores import parts_of
 from tests.tickets import RESULT, make_offer, make_ticket
 from tests.waiting import wait_until
 
@@ -176,7 +177,7 @@ def attempt_job(site, offer):
         store.put(clip, [b"x" * (PART_BYTES + 10)])
         store.put(latents, [b"checkpoint"])
         assert b"".join(store.read(latents)) == b"checkpoint"
-        assert len(store.parts(ACME, lease.job.id)) == 2
+        assert len(parts_of(store, ACME, lease.job.id)) == 2
         assert lease.job.id in dict(store.jobs(ACME))
         store.delete(ACME, lease.job.id, "latents")
         queue.complete(lease, RESULT)

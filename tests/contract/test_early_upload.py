@@ -12,6 +12,7 @@ from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import EarlyUpload
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment, RenderTask
 from tests.pattern_runner import PatternRunner, pattern_clip
+from tests.stores import parts_of
 from tests.tickets import SPEC
 
 ACME, JOB = TenantId("acme"), new_job_id()
@@ -67,7 +68,7 @@ def test_a_cancelled_upload_leaves_nothing_in_the_store(rig, store, outputs, sta
     for _ in range(6):
         next(fragments)
     early.cancel()
-    assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
+    assert (parts_of(store, ACME, JOB), rig.unpublished()) == ([], [])
 
 
 def test_a_runner_that_stops_ends_the_upload(rig, store, outputs, start, no_thread_left):
@@ -75,7 +76,7 @@ def test_a_runner_that_stops_ends_the_upload(rig, store, outputs, start, no_thre
     next(output for output in outputs if isinstance(output, Fragment))
     outputs.close()
     assert early.take() is None
-    assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
+    assert (parts_of(store, ACME, JOB), rig.unpublished()) == ([], [])
 
 
 def test_a_store_that_fails_does_not_fail_the_clip(outputs, start):

@@ -11,6 +11,7 @@ from filmgate.store.base import ObjectName
 from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LINK_PREFIX, LocalStore
+from tests.stores import parts_of
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 JOB = new_job_id()
@@ -102,7 +103,7 @@ def test_damaged_objects_and_files_of_others_are_deleted_with_their_job(store, f
         (home / name).write_bytes(b"")
     (home.parent / "lost+found").mkdir()
     os.truncate(folder / str(CLIP), 3)
-    assert [(part.name.part, part.size_bytes) for part in store.parts(ACME, JOB)] == [
+    assert [(part.name.part, part.size_bytes) for part in parts_of(store, ACME, JOB)] == [
         ("clip-1.mp4", 0),
         ("empty", 0),
     ]

@@ -16,6 +16,7 @@ from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from tests.conftest import FUZZ
+from tests.stores import parts_of
 
 TENANTS = [TenantId("acme"), TenantId("globex")]
 JOBS = [JobId("video_" + digit * 32) for digit in "12"]
@@ -98,7 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
             own = [name for name in self.expected if name.tenant_id == tenant_id]
             assert list(dict(self.store.jobs(tenant_id))) == sorted({name.job_id for name in own})
             for job_id in JOBS:
-                listed = [part.name for part in self.store.parts(tenant_id, job_id)]
+                listed = [part.name for part in parts_of(self.store, tenant_id, job_id)]
                 assert listed == sorted(name for name in own if name.job_id == job_id)
 
     def teardown(self):

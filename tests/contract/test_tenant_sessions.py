@@ -28,6 +28,7 @@ from filmgate.store.s3.doctor import check_bucket
 from filmgate.store.s3.store import open_s3_store
 from filmgate.telemetry.findings import Verdict
 from tests.aws import REGION
+from tests.stores import parts_of
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "123456789012"
@@ -102,7 +103,7 @@ def test_each_tenant_is_served_in_a_session_of_its_own(worker):
         name = clip_of(tenant)
         store.put(name, [b"clip"])
         assert b"".join(store.read(name)) == b"clip"
-        assert [part.name for part in store.parts(tenant, name.job_id)] == [name]
+        assert [part.name for part in parts_of(store, tenant, name.job_id)] == [name]
         key = keyring.new_data_key(tenant)
         assert keyring.open_data_key(tenant, key.wrapped) == key.plain
 

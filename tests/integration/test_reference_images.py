@@ -5,6 +5,7 @@ from filmgate.jobs import Share
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from filmgate.worker.attempt import find_source
 from tests.images import png
+from tests.stores import parts_of
 
 
 def create_from_image(client):
@@ -31,7 +32,7 @@ def test_the_image_of_an_earlier_video_is_used_again(service, client):
     assert read_image(service, third) == read_image(service, second) == stored
     for video in (second, third):
         client.delete(f"/v1/videos/{video['id']}")
-        assert service.services.store.parts("local", video["id"]) == []
+        assert parts_of(service.services.store, "local", video["id"]) == []
 
 
 def test_a_rejected_request_says_why_even_if_its_image_cannot_be_deleted(service, monkeypatch):

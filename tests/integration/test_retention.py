@@ -20,6 +20,7 @@ from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
+from tests.stores import parts_of
 from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -223,7 +224,7 @@ def test_orphaned_parts_of_a_finished_job_are_deleted_and_its_clip_is_kept(site)
     site.store.put(ObjectName(ACME, running.id, "latents"), [b"x"])
 
     def parts(of):
-        return {stored.name.part for stored in site.store.parts(ACME, of.id)}
+        return {stored.name.part for stored in parts_of(site.store, ACME, of.id)}
 
     assert (site.retention().delete_orphans(), len(parts(job))) == (0, 5)
     site.now += ORPHAN_SECONDS + 3600

@@ -23,6 +23,7 @@ from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.forks import run_process
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
+from tests.stores import parts_of
 from tests.waiting import wait_until
 
 TINY = shipped_folder("miniature")
@@ -293,4 +294,4 @@ def test_expired_jobs_are_deleted_while_the_server_runs(tmp_path, monkeypatch):
             ServerServices(services, services.queue, None, checkpoints, database), settings
         ):
             wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
-        assert services.store.parts(job.tenant_id, job.id) == []
+        assert parts_of(services.store, job.tenant_id, job.id) == []

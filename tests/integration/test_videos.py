@@ -7,6 +7,7 @@ import pytest
 
 from filmgate.scheduling.workers import TIMEOUT_SECONDS
 from tests.service import CLIP, SPRITESHEET, THUMBNAIL, running, settings_for
+from tests.stores import parts_of
 from tests.waiting import wait_until
 
 PROMPT = "a red ball bounces on the grass"
@@ -224,7 +225,7 @@ def test_delete_removes_row_and_objects(service, client, video):
     response = client.delete(f"/v1/videos/{video['id']}")
     assert response.json() == {"id": video["id"], "object": "video.deleted", "deleted": True}
     assert client.get(f"/v1/videos/{video['id']}").status_code == 404
-    assert service.services.store.parts(job.tenant_id, job.id) == []
+    assert parts_of(service.services.store, job.tenant_id, job.id) == []
     assert client.delete(f"/v1/videos/{video['id']}").status_code == 404
 
 

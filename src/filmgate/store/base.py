@@ -101,13 +101,10 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        """The job's published objects, ordered by name. A damaged object is listed with size 0."""
-        ...
-
     def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
-        """All jobs of the tenant that use storage, ordered by id, each with its `parts`. On S3, one listing
-        for all jobs; a job may have no part, but old versions that `delete` deletes.
+        """All jobs of the tenant that use storage, ordered by id, each with its published objects, ordered by
+        name. A damaged object is listed with size 0. On S3, one listing for all jobs; a job may have no
+        object, but old versions that `delete` deletes.
         """
         ...
 

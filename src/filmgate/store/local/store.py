@@ -97,28 +97,12 @@ class LocalStore:
                 flush_folder(folder)
         return len(parts)
 
-    def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        home = self._home(tenant_id, job_id)
-        found = []
-        for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
-            if not PART_PATTERN.fullmatch(part):
-                continue
-            name = ObjectName(tenant_id, job_id, part)
-            try:
-                found.append(self.stat(name))
-            except ObjectNotFound:
-                continue  # deleted by another process after it was listed
-            except ObjectCorrupt:
-                with _translated(), _opened(home / part) as file:
-                    found.append(StoredObject(name, 0, modified_at=os.fstat(file.fileno()).st_mtime))
-        return found
-
     def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
         home = self._folder / tenant_id
         with _translated():
             names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
         ids = (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
-        return ((job_id, self.parts(tenant_id, job_id)) for job_id in ids)
+        return ((job_id, self._parts(tenant_id, job_id)) for job_id in ids)
 
     def link(self, name: ObjectName, seconds: float) -> str:
         return LINK_PREFIX + self._links.sign(name, seconds)
@@ -165,6 +149,20 @@ class LocalStore:
             os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
             os.fsync(file.fileno())
         return True
+
+    def _parts(self, tenant_id: TenantId, job_id: JobId) -> list[StoredObject]:
+        home = self._home(tenant_id, job_id)
+        found = []
+        for part in sorted(part for part in _walk_parts(home) if PART_PATTERN.fullmatch(part)):
+            name = ObjectName(tenant_id, job_id, part)
+            try:
+                found.append(self.stat(name))
+            except ObjectNotFound:
+                continue  # deleted by another process after it was listed
+            except ObjectCorrupt:
+                with _translated(), _opened(home / part) as file:
+                    found.append(StoredObject(name, 0, modified_at=os.fstat(file.fileno()).st_mtime))
+        return found
 
     def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
         return self._path(ObjectName(tenant_id, job_id, "x")).parent

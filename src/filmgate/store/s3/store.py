@@ -110,12 +110,6 @@ class S3Store:
         self._abort_uploads(client, key_prefix, started_before=float("inf"))
         return deleted
 
-    def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        job_prefix = self._job_prefix(tenant_id, job_id)
-        prefixed = {"Bucket": self._bucket, "Prefix": job_prefix + prefix}
-        found = _list_all(self.client_of(tenant_id).get_paginator("list_objects_v2"), "Contents", prefixed)
-        return self._to_parts(tenant_id, job_id, found)
-
     def jobs(self, tenant_id: TenantId) -> Iterator[tuple[JobId, list[StoredObject]]]:
         tenant_prefix = f"{self._prefix}{tenant_id}/"
 
@@ -197,17 +191,11 @@ class S3Store:
         }
 
     def _abort_uploads(self, client: "S3Client", prefix: str, *, started_before: float) -> int:
-        prefixed = {"Bucket": self._bucket, "Prefix": prefix}
-        uploads = _list_all(client.get_paginator("list_multipart_uploads"), "Uploads", prefixed)
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
+        with s3_errors():
+            uploads = [upload for page in pages for upload in page.get("Uploads", [])]
         return sum(
             abort(client, self._bucket, upload["Key"], upload["UploadId"])
             for upload in uploads
             if upload["Initiated"].timestamp() < started_before
         )
-
-
-def _list_all(listing: Any, key: str, request: dict[str, str]) -> list[dict[str, Any]]:
-    """The items under `key` on all pages of a paginator."""
-    pages = listing.paginate(**request)
-    with s3_errors():
-        return [item for page in pages for item in page.get(key, [])]
