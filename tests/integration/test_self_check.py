@@ -14,9 +14,9 @@ from filmgate.models.names import shipped_folder
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.pipeline import canary
 from filmgate.settings import PipelineSettings, QueueSettings
-from filmgate.worker.golden import SqlGoldenClips
 from filmgate.worker.gpu_runner import GpuRunner
 from filmgate.worker.metrics import WorkerMetrics
+from filmgate.worker.self_check import SqlGoldenClips
 
 
 @pytest.fixture(scope="module")

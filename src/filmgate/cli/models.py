@@ -268,7 +268,7 @@ def reset_canary(
     data: Data = None,
 ) -> None:
     """Delete a version's golden clips, to which canary checks compare. The next worker makes new ones."""
-    from filmgate.worker.golden import SqlGoldenClips
+    from filmgate.worker.self_check import SqlGoldenClips
 
     with opened_database(settings_with(data)) as database:
         deleted = SqlGoldenClips(database).delete(version)

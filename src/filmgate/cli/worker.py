@@ -68,8 +68,8 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             from filmgate.pipeline.loading.adapters import AdapterCache
             from filmgate.telemetry.gpu_metrics import GpuCollector
             from filmgate.telemetry.rdma import RdmaCollector
-            from filmgate.worker.golden import SqlGoldenClips
             from filmgate.worker.gpu_runner import GpuRunner, Weights  # imports torch
+            from filmgate.worker.self_check import SqlGoldenClips
 
             cache = open_cache(settings.models, settings.data)
             # The default model is pulled now; the others when the worker loads them to read their limits.

@@ -8,13 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from filmgate.errors import (
-    EncodeError,
-    FilmgateError,
-    KeyRefused,
-    KeyringUnavailable,
-    StoreUnavailable,
-)
+from filmgate.errors import EncodeError, FilmgateError, KeyRefused
 from filmgate.jobs import Clip, Job, Lease, Progress, Stage, StageSeconds, StillKind
 from filmgate.pipeline.control import Step
 from filmgate.store.base import (
@@ -39,12 +33,9 @@ from filmgate.worker.base import (
     Still,
 )
 from filmgate.worker.heartbeat import Heartbeat
-from filmgate.worker.retries import retry
+from filmgate.worker.publisher import STORE_OUTAGES, retry
 from filmgate.worker.tracing import AttemptTrace
 from filmgate.worker.turns import DeviceTurn
-
-# A store that is full or away for a while must not lose a clip.
-STORE_OUTAGES = (StoreUnavailable, KeyringUnavailable)
 
 
 class EarlyUpload:

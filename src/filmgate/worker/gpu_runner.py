@@ -40,11 +40,10 @@ from filmgate.telemetry.logs import Log, adopt_loggers
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
 from filmgate.telemetry.periodic import Periodic
 from filmgate.worker.base import ClipSource, EarlyClip, Fragment, Latents, Output, RenderTask, Still
-from filmgate.worker.golden import GoldenClips, MemoryGoldenClips
 from filmgate.worker.gpu_watch import GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
 from filmgate.worker.metrics import WorkerMetrics
-from filmgate.worker.self_check import SelfCheck
+from filmgate.worker.self_check import GoldenClips, MemoryGoldenClips, SelfCheck
 from filmgate.worker.tracing import GpuReadings
 from filmgate.worker.turns import MAX_JOBS
 

@@ -1,11 +1,22 @@
-"""The end of an attempt: complete or fail the job, and delete intermediate objects."""
+"""The end of an attempt: complete or fail the job, and delete intermediate objects.
+
+An outage must lose neither a finished clip nor the end of a job: `retry` repeats both.
+"""
 
 import math
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
-from filmgate.errors import Cancelled, LeaseLost, QueueUnavailable
+from filmgate.errors import (
+    Cancelled,
+    FilmgateError,
+    KeyringUnavailable,
+    LeaseLost,
+    QueueUnavailable,
+    StoreUnavailable,
+)
 from filmgate.jobs import Job, JobState, Lease, StillKind
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.store.base import (
@@ -18,8 +29,12 @@ from filmgate.store.base import (
 )
 from filmgate.telemetry.logs import Log
 from filmgate.worker.failures import Drained, to_failure
-from filmgate.worker.retries import retry
 
+_T = TypeVar("_T")
+
+# A store that is full or away for a while must not lose a clip.
+STORE_OUTAGES = (StoreUnavailable, KeyringUnavailable)
+_PAUSE_SECONDS = (0.2, 5.0)
 # Viewers are one or two polls behind the decoder and still need the last fragments.
 _FRAGMENT_GRACE_SECONDS = 3.0
 # How long a job may take to be handed back.
@@ -127,6 +142,31 @@ class Publisher:
                 self._store.delete(job.tenant_id, job.id, prefix)
             except Exception as exc:  # noqa: BLE001 - it must not fail a completed job: that deletes the clip
                 _log_of(lease).warning("could not delete intermediate objects", error=exc)
+
+
+def retry(
+    action: Callable[[], _T],
+    errors: tuple[type[FilmgateError], ...],
+    log: Log,
+    *,
+    ends_at: Callable[[], float],
+    check: Callable[[], None] = lambda: None,
+) -> _T:
+    """Repeat the action while it raises one of these errors. `check` raises to stop.
+
+    The error is raised at `ends_at` on the monotonic clock, which is read again before each pause.
+    """
+    pause, longest = _PAUSE_SECONDS
+    while True:
+        check()
+        try:
+            return action()
+        except errors as exc:
+            if time.monotonic() + pause > ends_at():
+                raise
+            log.warning("a write failed; retrying", error=exc, seconds=pause)
+        time.sleep(pause)
+        pause = min(pause * 2, longest)
 
 
 def _log_of(lease: Lease) -> Log:

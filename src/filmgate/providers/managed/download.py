@@ -12,8 +12,7 @@ from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.scheduling.base import AttemptResult
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject, clip_part, picture_part
 from filmgate.telemetry.logs import Log
-from filmgate.worker.attempt import STORE_OUTAGES
-from filmgate.worker.retries import retry
+from filmgate.worker.publisher import STORE_OUTAGES, retry
 
 _T = TypeVar("_T")
 log = Log("worker")
