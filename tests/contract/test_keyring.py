@@ -73,6 +73,20 @@ def test_processes_that_create_the_same_key_at_once_use_one_key(folder):
     assert len(list(folder.iterdir())) == 1
 
 
+def test_copying_keys_changes_none_that_is_there_even_from_their_own_folder(folder, tmp_path):
+    keyring, backup = FileKeyring(folder), tmp_path / "backup"
+    identity, key = keyring.identity, keyring.new_data_key(ACME)
+    keyring.copy_to(backup)
+    files = {path: path.stat().st_ino for place in (folder, backup) for path in place.iterdir()}
+    for source in (folder, backup):
+        keyring.copy_from(source)
+    assert {path: path.stat().st_ino for path in files} == files
+    assert (keyring.identity, keyring.open_data_key(ACME, key.wrapped)) == (identity, key.plain)
+    (backup / f"{ACME}.key").write_bytes(b"x" * 32)
+    with pytest.raises(KeyringUnavailable, match="contains another key"):
+        keyring.copy_from(backup)
+
+
 def test_an_invalid_tenant_id_cannot_reach_another_key(keyring):
     for name in ("../evil", "", "a/b", "ACME", "{tenant}"):
         with pytest.raises(KeyRefused):

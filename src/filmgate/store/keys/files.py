@@ -169,11 +169,11 @@ def _copy_keys(source: Path, target: Path) -> None:
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted([*source.glob("*.key"), *source.glob(_IDENTITY_FILE)]):
-            copy = target / path.name
-            if copy.exists() and copy.read_bytes() != path.read_bytes():
+            copy, key = target / path.name, path.read_bytes()
+            if not copy.exists():
+                _write_key(copy, key)
+            elif copy.read_bytes() != key:
                 raise KeyringUnavailable(f"{copy} contains another key; restore into a folder without keys")
-            copy.unlink(missing_ok=True)
-            _write_key(copy, path.read_bytes())
         flush_folder(target)
     except OSError as exc:
         raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
