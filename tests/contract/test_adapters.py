@@ -173,8 +173,10 @@ def test_each_expert_gets_its_own_file(model, tmp_path):
             up, down = (own[f"transformer.{layer}.lora_{side}.weight"] for side in "BA")
             expected = known[f"{layer}.weight"] + up @ down
             torch.testing.assert_close(expert.get_submodule(layer).weight.data, expected)
-    with pytest.raises(ModelError, match="has 2 files, but .* has one denoiser"):
+    with pytest.raises(ModelError, match="has 2 files, but .* reads at most 1"):
         read_adapter(files, model("wan2.1"))
+    with pytest.raises(ModelError, match="has 3 files, but .* reads at most 2, one for each denoiser"):
+        read_adapter([*files, files[0]], wan)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,10 @@ def read_adapter(places: Sequence[Path], model: VideoModel) -> Adapter:
     """
     components = [name for name in model.family.denoisers if model.pipe.components.get(name) is not None]
     if len(places) > len(components):
-        raise ModelError(f"the adapter has {len(places)} files, but {model.name} has one denoiser")
+        raise ModelError(
+            f"the adapter has {len(places)} files, but {model.name} reads at most {len(components)}, one for "
+            "each denoiser"
+        )
     factors: dict[str, Factors] = {}
     biases: dict[str, Tensor] = {}
     for component, place in zip(components, places, strict=False):
