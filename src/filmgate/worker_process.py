@@ -48,7 +48,7 @@ from filmgate.worker.interruption import read_instance_id, watched_interruptions
 from filmgate.worker.loop import Worker
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.publisher import Publisher
-from filmgate.worker.starts import StartRecorder
+from filmgate.worker.starts import record_cold_start, record_load
 from filmgate.worker.tracing import GpuReadings, StartUp, WorkerTracing
 
 _READY_CHECK_SECONDS = 0.5
@@ -58,16 +58,7 @@ _INTERRUPTED_SECONDS = 300.0
 _BROKEN_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerParts:
-    """What a runner may use of its worker process."""
-
-    database: Database
-    metrics: WorkerMetrics
-    registry: CollectorRegistry
-
-
-MakeRunner = Callable[[RunnerParts], Runner]
+MakeRunner = Callable[[Database, WorkerMetrics, CollectorRegistry], Runner]
 
 
 def run_worker(
@@ -85,9 +76,8 @@ def run_worker(
     health = WorkerHealth(GPU_PARTS)
     health.on_ready(on_ready)
     with _opened_process(settings, "worker", health) as (services, registry):
-        starts = StartRecorder(services.database)
-        metrics = WorkerMetrics(registry, starts.record_load)
-        runner = make_runner(RunnerParts(services.database, metrics, registry))
+        metrics = WorkerMetrics(registry, partial(record_load, services.database))
+        runner = make_runner(services.database, metrics, registry)
         instance_id = read_instance_id(settings.worker) or socket.gethostname()
         tracing = WorkerTracing(services.tracer, instance_id, _gpu_of(runner), start_up or StartUp())
         worker = Worker(
@@ -100,7 +90,7 @@ def run_worker(
         )
         status = worker.status
         metrics.identify(status.worker_id, status.route, status.device, _gpu_of(runner).uuid or "")
-        health.on_ready(lambda: starts.record_cold_start(runner, metrics))
+        health.on_ready(lambda: metrics.ready(record_cold_start(services.database, runner)))
         stop = Stop()
         with (
             runner.watched(partial(abandon, worker))

@@ -32,7 +32,6 @@ from filmgate.settings import ModelSettings, PipelineSettings, QueueSettings, Se
 from filmgate.telemetry.findings import Verdict
 from filmgate.worker.base import RenderTask
 from filmgate.worker.metrics import WorkerMetrics
-from filmgate.worker_process import RunnerParts
 from tests.commands import run_filmgate
 from tests.integration.test_model_cache import flip_a_byte
 from tests.loras import save_lora
@@ -275,7 +274,7 @@ def run_worker_with(check, models, site, tmp_path, monkeypatch):
     def run(_settings, make_runner, *_):
         registry = CollectorRegistry()
         database = open_database(QueueSettings(), tmp_path)
-        runner = make_runner(RunnerParts(database, WorkerMetrics(registry), registry))
+        runner = make_runner(database, WorkerMetrics(registry), registry)
         runner.check()
         check(runner)
         database.close()

@@ -13,9 +13,12 @@ from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from prometheus_client import CollectorRegistry
+
+    from filmgate.database import Database
     from filmgate.settings import Settings
     from filmgate.worker.base import Runner
-    from filmgate.worker_process import RunnerParts
+    from filmgate.worker.metrics import WorkerMetrics
 
 CHOOSE_OR_MAKE = (
     "name the server's folder with --data or FILMGATE_DATA; if this machine shares a database and a store "
@@ -63,7 +66,9 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
     start_up = StartUp()
     with ExitStack() as held:
 
-        def make_runner(parts: "RunnerParts") -> "Runner":
+        def make_runner(
+            database: "Database", metrics: "WorkerMetrics", registry: "CollectorRegistry"
+        ) -> "Runner":
             from filmgate.models.adapters import open_adapters
             from filmgate.pipeline.loading.adapters import AdapterCache
             from filmgate.telemetry.gpu_metrics import GpuCollector
@@ -75,7 +80,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             # The default model is pulled now; the others when the worker loads them to read their limits.
             with start_up.phase("model download"):
                 ensure_local(next(iter(models.values())), cache, held)
-            goldens = SqlGoldenClips(parts.database)
+            goldens = SqlGoldenClips(database)
             watch_seconds = settings.worker.gpu_watch_seconds
             known = open_adapters(settings.models.adapters_file)
             adapters = AdapterCache(
@@ -83,10 +88,10 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
                 settings.models.adapter_cache_bytes,
             )
             weights = Weights(lambda place, kept: ensure_local(place, cache, kept), adapters)
-            runner = GpuRunner(models, settings.pipeline, parts.metrics, goldens, watch_seconds, weights)
+            runner = GpuRunner(models, settings.pipeline, metrics, goldens, watch_seconds, weights)
             held.callback(runner.close)
-            parts.registry.register(GpuCollector(lambda: runner.gpu_state))
-            parts.registry.register(RdmaCollector())
+            registry.register(GpuCollector(lambda: runner.gpu_state))
+            registry.register(RdmaCollector())
             return runner
 
         run_worker(settings, make_runner, on_ready, start_up)
