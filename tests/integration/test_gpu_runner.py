@@ -229,6 +229,39 @@ def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypa
     assert runner._loaded.names == ("other",)
 
 
+def test_a_task_that_waits_for_a_model_lets_the_one_that_uses_it_return_to_the_device(
+    model_folder, monkeypatch
+):
+    """A clip whose last frames contain NaN is decoded again. The task that follows waits for its model."""
+    folder = str(model_folder("wan2.1"))
+    settings = PipelineSettings(device="cpu")
+    size = estimate_bytes(folder, settings, None)
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
+    runner = GpuRunner({"one": folder, "other": folder}, settings)
+    device, clips = Device(), []
+    first = device.admit()
+    stream = runner.render(task(replace(SPEC, model="one"), turn=first))
+    for _ in stream:
+        if first.left_at is not None:
+            break
+    second = device.admit()
+    assert second.is_taken
+    spec = replace(SPEC, model="other")
+    other = threading.Thread(target=lambda: clips.extend(runner.render(task(spec, turn=second))), daemon=True)
+    other.start()
+    returning = threading.Thread(target=first.take, daemon=True)
+    returning.start()
+    returning.join(20)
+    try:
+        assert device.current is first
+        first.leave()
+        assert only(list(stream), ClipSource)
+    finally:
+        stream.close()  # the other task would wait for its model forever
+        other.join(60)
+    assert only(clips, ClipSource)
+
+
 def test_a_checkpoint_that_was_deleted_meanwhile_is_made_again(runner, outputs):
     def read():
         raise ObjectNotFound("the object does not exist")

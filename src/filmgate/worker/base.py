@@ -32,6 +32,13 @@ class Turn(Protocol):
         """
         ...
 
+    def step_aside(self) -> None:
+        """Let a task that has left take another turn: this one waits for something that it may hold.
+
+        This task takes its turn again with `take`, before any task that is leased later. Idempotent.
+        """
+        ...
+
     def announce_end(self) -> None:
         """Let the next task be prepared: this one has queued all its denoising steps. Idempotent."""
         ...
@@ -47,6 +54,9 @@ class FreeTurn:
     is_taken = True
 
     def take(self) -> None:
+        return
+
+    def step_aside(self) -> None:
         return
 
     def announce_end(self) -> None:

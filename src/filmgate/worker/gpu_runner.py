@@ -181,7 +181,8 @@ class GpuRunner:
         with _device_errors():
             if task.spec.model not in self._loaded.names:
                 control.report(Stage.LOAD, 0, 1)
-            with self._loaded.using(task.spec.model) as (model, renderer):
+            # The task that uses the other model may have to return to the device, to decode again.
+            with self._loaded.using(task.spec.model, task.turn.step_aside) as (model, renderer):
                 if not renderer.can_prepare or task.read_latents is not None:
                     control.enter_device()
                 model.limits.check(task.spec)

@@ -43,9 +43,12 @@ class LoadedModels(Generic[_T]):
         return tuple(self._loaded)
 
     @contextmanager
-    def using(self, name: str) -> Iterator[_T]:
-        """The model, loaded if necessary; it stays loaded until the block ends. Raises as `get` does."""
-        model = self.get(name)
+    def using(self, name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[_T]:
+        """The model, loaded if necessary; it stays loaded until the block ends. Raises as `get` does.
+
+        `on_wait` is called before it waits for a model that is in use.
+        """
+        model = self.get(name, on_wait)
         with self._released:
             self._users[name] += 1
         try:
@@ -55,7 +58,7 @@ class LoadedModels(Generic[_T]):
                 self._users[name] -= 1
                 self._released.notify_all()
 
-    def get(self, name: str) -> _T:
+    def get(self, name: str, on_wait: Callable[[], None] = lambda: None) -> _T:
         """The model, loaded if necessary. Raises OutOfMemory if it is larger than the budget.
 
         Waits while the models that must make room are in use.
@@ -64,23 +67,25 @@ class LoadedModels(Generic[_T]):
             self._loaded.move_to_end(name)
             return self._loaded[name][0]
         try:
-            return self._load_new(name)
+            return self._load_new(name, on_wait)
         except BaseException:
             self._forget(name)
             raise
 
-    def _load_new(self, name: str) -> _T:
+    def _load_new(self, name: str, on_wait: Callable[[], None]) -> _T:
         needed = self._estimate(name)
         if needed > self._budget_bytes:
             raise OutOfMemory(f"{name} needs {needed} bytes, the budget is {self._budget_bytes}")
         while sum(size for _, size in self._loaded.values()) + needed > self._budget_bytes:
-            self._unload_oldest()
+            self._unload_oldest(on_wait)
         model = self._load(name)
         self._loaded[name] = (model, needed)
         return model
 
-    def _unload_oldest(self) -> None:
+    def _unload_oldest(self, on_wait: Callable[[], None]) -> None:
         oldest = next(iter(self._loaded))
+        if self._users[oldest]:
+            on_wait()
         with self._released:
             self._released.wait_for(lambda: not self._users[oldest])
         model, _ = self._loaded.pop(oldest)

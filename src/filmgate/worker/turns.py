@@ -132,6 +132,13 @@ class DeviceTurn:
                 else:
                     self._device.changed.wait(_CHECK_SECONDS)
 
+    def step_aside(self) -> None:
+        with self._device.changed:
+            if self._device.current is self:
+                self._device.hand_to(None)
+                self._device.next = self
+                self._device.changed.notify_all()
+
     def announce_end(self) -> None:
         with self._device.changed:
             self.is_ending = not self._is_alone

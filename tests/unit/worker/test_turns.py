@@ -47,6 +47,20 @@ def test_a_waiting_job_takes_the_device_as_soon_as_it_is_left(device):
     assert second.is_taken
 
 
+def test_a_job_that_steps_aside_has_its_turn_after_one_that_returns_and_before_new_ones(device):
+    first = device.admit()
+    first.leave()
+    second = device.admit()
+    second.step_aside()
+    assert (second.is_taken, device.is_busy, has_room(device)) == (False, False, False)
+    first.take()
+    first.leave()
+    second.take()
+    assert (second.is_taken, device.next) == (True, None)
+    first.step_aside()
+    assert device.current is second
+
+
 def test_a_waiting_job_that_must_stop_raises_and_makes_room(device):
     first = device.admit()
     first.announce_end()
