@@ -75,7 +75,11 @@ class LoadedModels(Generic[_T]):
     def _load_new(self, name: str, on_wait: Callable[[], None]) -> _T:
         needed = self._estimate(name)
         if needed > self._budget_bytes:
-            raise OutOfMemory(f"{name} needs {needed} bytes, the budget is {self._budget_bytes}")
+            raise OutOfMemory(
+                f"{name} needs {needed / 2**30:.1f} GiB of GPU memory, but only "
+                f"{self._budget_bytes / 2**30:.1f} GiB are available for weights; "
+                "set pipeline.offload to auto, or use a GPU with more memory"
+            )
         while sum(size for _, size in self._loaded.values()) + needed > self._budget_bytes:
             self._unload_oldest(on_wait)
         model = self._load(name)
