@@ -87,6 +87,12 @@ def test_copying_keys_changes_none_that_is_there_even_from_their_own_folder(fold
         keyring.copy_from(backup)
 
 
+def test_keys_are_not_copied_from_a_folder_that_does_not_exist(folder, tmp_path):
+    with pytest.raises(KeyringUnavailable, match="mistyped is not a folder; name the one with the keys"):
+        FileKeyring(folder).copy_from(tmp_path / "mistyped")
+    assert not folder.exists()
+
+
 def test_an_invalid_tenant_id_cannot_reach_another_key(keyring):
     for name in ("../evil", "", "a/b", "ACME", "{tenant}"):
         with pytest.raises(KeyRefused):

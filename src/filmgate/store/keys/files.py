@@ -99,7 +99,9 @@ class FileKeyring:
         _copy_keys(self._folder, folder)
 
     def copy_from(self, folder: Path) -> None:
-        """Copy all keys from a backup. Raises KeyringUnavailable if a key here differs."""
+        """Copy all keys from a backup. Raises KeyringUnavailable if it is missing or a key here differs."""
+        if not folder.is_dir():
+            raise KeyringUnavailable(f"{folder} is not a folder; name the one with the keys of the backup")
         _copy_keys(folder, self._folder)
 
     def _delete(self, paths: list[Path]) -> None:
