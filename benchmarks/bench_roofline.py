@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.bench.provenance import provenance
-from filmgate.pipeline.bench.vaes import build_vae, draw_latents, recipe_of
+from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast import cogvideox, wan
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork
@@ -177,7 +177,7 @@ def measure(vae_name: str, size: tuple[int, int], frames: int, device: torch.dev
     """The seconds of the whole clip, and the meter with those of its parts."""
     vae = build_vae(vae_name, device, torch.bfloat16)
     fast = on_one_stream(vae, torch.float16 if device.type == "cuda" else torch.float32)
-    latents = fast.to_vae_latents(draw_latents(recipe_of(vae_name), size, frames, vae))
+    latents = fast.to_vae_latents(random_latents(vae_name, size, frames, vae))
     seconds, meter = 0.0, Meter()
     for meter in (Meter(), Meter()):  # the first is a warm-up
         cache = None

@@ -26,7 +26,7 @@ from filmgate.pipeline.bench.decode import (
 )
 from filmgate.pipeline.bench.drawing import draw_timeline
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, busy_share, read_trace, resident_bytes
-from filmgate.pipeline.bench.vaes import draw_latents, recipe_of
+from filmgate.pipeline.bench.vaes import random_latents
 from filmgate.pipeline.clip_writer import Phases
 from filmgate.pipeline.transfer.streams import LANES
 from filmgate.settings import PipelineSettings
@@ -182,14 +182,14 @@ def test_peak_host_memory_is_at_least_the_resident_memory():
 @pytest.mark.parametrize(("size", "frames", "option"), [((30, 32), 9, "--size"), ((32, 32), 8, "--frames")])
 def test_sizes_that_a_vae_does_not_support_are_refused(bench, size, frames, option):
     with pytest.raises(UsageError) as caught:
-        draw_latents(recipe_of("wan-tiny"), size, frames, bench.vae)
+        random_latents("wan-tiny", size, frames, bench.vae)
     assert caught.value.option == option
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 720), (-8, 8)])
 def test_an_empty_picture_is_refused_and_the_option_named(size):
     with pytest.raises(UsageError, match="multiples of 8") as caught:
-        draw_latents(recipe_of("wan2.1"), size, 5, None)
+        random_latents("wan2.1", size, 5, None)
     assert caught.value.option == "--size"
 
 

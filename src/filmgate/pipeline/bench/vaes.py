@@ -79,11 +79,13 @@ def build_vae(name: str, device: torch.device, dtype: torch.dtype) -> Vae:
     return vae.to(device).eval()
 
 
-def draw_latents(recipe: VaeRecipe, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
-    """Random pipeline latents for a clip of this size, different on every call.
+def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
+    """Random pipeline latents for a clip of this size, different on every call."""
+    return draw_latents(recipe_of(name), size, frames, vae)
 
-    Raises UsageError for a size or length that the VAE cannot decode.
-    """
+
+def draw_latents(recipe: VaeRecipe, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
+    """As `random_latents`, for any VAE. Raises UsageError for a size or length that it cannot decode."""
     width, height = size
     if min(size) < 1 or width % recipe.spatial or height % recipe.spatial:
         raise UsageError(
