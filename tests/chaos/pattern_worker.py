@@ -25,4 +25,4 @@ if __name__ == "__main__":
     if options.clock_offset:
         step_clock(options.clock_offset)
     runner = PatternRunner(options.pace, options.chunk_bytes, options.hold)
-    run_worker(load_settings(), lambda _parts: runner)
+    run_worker(load_settings(), lambda *_services: runner)
