@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
 from filmgate.errors import ModelError, StoreFull, StoreUnavailable
-from filmgate.models.weights import ensure_local
+from filmgate.models.weights import ensure_local, fetch
 from filmgate.models.weights.cache import ModelCache
 from filmgate.models.weights.entry import CacheEntry
 from filmgate.models.weights.location import parse_location
-from filmgate.models.weights.manifest import build_manifest
+from filmgate.models.weights.manifest import FileRecord, Manifest, build_manifest
 from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
 from tests.rated_bucket import RatedBucket
@@ -225,6 +226,41 @@ def test_a_missing_file_stops_the_pull_and_the_rest_is_kept(site):
         cache.acquire(location)
     (site.folder / "aside").rename(site.source(location))
     assert is_same(cache.acquire(location), site, location)
+
+
+def test_the_error_of_a_pull_is_the_failure_and_not_that_another_download_stopped(tmp_path, monkeypatch):
+    """The download that fails is the last to end: it is held until the pull has seen the other one stop."""
+    is_reading, has_failed, has_seen = (threading.Event() for _ in range(3))
+
+    class Remote:
+        settings = ModelSettings(connections=2)
+
+        def read_range(self, file, _begin, _end):
+            if file.path == "missing":
+                assert is_reading.wait(60)
+                raise ModelError("NoSuchKey")
+            is_reading.set()
+            assert has_failed.wait(60)
+            yield b"x"
+
+    class Stop(threading.Event):
+        def set(self):
+            super().set()
+            if not has_failed.is_set():
+                has_failed.set()
+                assert has_seen.wait(60)
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *arguments, **options):
+            has_seen.set()
+            super().shutdown(*arguments, **options)
+
+    monkeypatch.setattr(fetch, "ThreadPoolExecutor", Pool)
+    files = tuple(FileRecord(path, 1, "0" * 64) for path in ("missing", "whole"))
+    download = fetch.Fetch(Remote(), Manifest(files), tmp_path / "partial", tmp_path / "journal")
+    download._stop = Stop()
+    with pytest.raises(ModelError, match="NoSuchKey"):
+        download.run()
 
 
 def test_a_version_without_a_manifest_does_not_exist(site):

@@ -88,16 +88,17 @@ class Fetch:
         with ThreadPoolExecutor(self._connections, thread_name_prefix="filmgate-fetch") as pool:
             futures = [pool.submit(self._run_one, task) for task in tasks]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:
                 self._stop.set()
-                pool.shutdown(cancel_futures=True)
                 raise
-            failures = [error for future in done if (error := future.exception()) is not None]
-            if failures:
+            finally:
                 pool.shutdown(cancel_futures=True)
-                # A stopped task raises Cancelled, which only means that another task failed.
-                raise min(failures, key=lambda error: isinstance(error, Cancelled))
+        # A stopped task raises Cancelled, possibly before the task that failed has ended.
+        errors = (future.exception() for future in futures if not future.cancelled())
+        failures = sorted(filter(None, errors), key=lambda error: isinstance(error, Cancelled))
+        if failures:
+            raise failures[0]
 
     def _run_one(self, task: Callable[[], None]) -> None:
         """Sets the stop event on the failing thread: it may start its next task before `wait` returns."""
