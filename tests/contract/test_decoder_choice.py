@@ -19,8 +19,12 @@ from tests.zoo_vaes import COGVIDEOX, build_vae
 
 @pytest.fixture
 def supported(monkeypatch, tmp_path):
-    """A machine whose device may use the fast decoder; results of trials go to an empty folder."""
+    """A machine whose device may use the fast decoder; results of trials go to an empty folder.
+
+    The self-test decodes fewer pixels, because it runs here on a CPU.
+    """
     monkeypatch.setattr(decode, "may_be_fast", lambda *_: True)
+    monkeypatch.setattr(decode, "SELF_TEST_SIZE", (3, 4))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
 
 
