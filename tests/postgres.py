@@ -36,7 +36,8 @@ class PostgresServer:
         return str(self.folder / "data")
 
     def start(self):
-        command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, "-h", ""]
+        # Without flushes: what a server has written survives its crash, and no test loses power.
+        command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, "-h", "", "-c", "fsync=off"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._user)
         wait_until(self._is_ready, describe=self._read_log)

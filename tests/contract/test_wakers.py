@@ -49,7 +49,7 @@ def settings(request):
         return {"poll_seconds": 0.05}
     if request.param == "notify":
         return {"waker": "notify"}
-    return request.getfixturevalue("sqs").settings | {"wait_seconds": 2, "sweep_seconds": 600}
+    return request.getfixturevalue("sqs").settings | {"wait_seconds": 1, "sweep_seconds": 600}
 
 
 @pytest.fixture
