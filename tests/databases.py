@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
+from filmgate.database.schema import metadata
 from tests.postgres import PostgresServer
 
 DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
@@ -48,11 +49,7 @@ def empty_tables(url):
     """Delete everything in a PostgreSQL database at the newest schema."""
     database = Database(url)
     with database.write() as connection:
-        connection.exec_driver_sql(
-            "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys,"
-            " breakers, workers, site, removed_invocations, audit_records, audit_heads, slo_counts,"
-            " job_history, device_history"
-        )
+        connection.exec_driver_sql(f"TRUNCATE {', '.join(metadata.tables)}")
     database.close()
 
 
