@@ -249,14 +249,14 @@ def test_a_head_that_cannot_be_anchored_is_not_signed_yet(aws_url, site):
 
 
 def test_verification_takes_a_small_multiple_of_the_hashing(tmp_path, site):
-    """In CPU seconds of the same run, so that neither the machine nor other work on it counts."""
+    """In CPU seconds of this thread, so that neither the machine nor other work on it counts."""
     count, previous, rows = 20_000, ORIGIN, []
-    began = time.process_time()
+    began = time.thread_time()
     for number in range(1, count + 1):
         fields = ("acme", number, 1e9 + number, "read", None, None, '{"by":"key","part":"clip-1.mp4"}')
         previous = chain_hash(previous, fields)
         rows.append((*fields, previous))
-    hashing = time.process_time() - began
+    hashing = time.thread_time() - began
     with site.queue._database.write() as connection:
         connection.connection.executemany("INSERT INTO audit_records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         connection.execute(
@@ -265,9 +265,9 @@ def test_verification_takes_a_small_multiple_of_the_hashing(tmp_path, site):
             )
         )
     settings = with_values(settings_for(tmp_path), {"audit.anchor": f"file://{tmp_path}/heads.jsonl"})
-    began = time.process_time()
+    began = time.thread_time()
     result = verify_installation(site.queue._database, settings)
-    assert time.process_time() - began < 10 * hashing
+    assert time.thread_time() - began < 10 * hashing
     assert (result.records, result.is_intact) == (count, True)
 
 

@@ -55,14 +55,15 @@ def cpu_seconds(unit, length):
         screen(text)
         return time.thread_time() - started
 
-    return min(once() for _ in range(5))
+    return min(once() for _ in range(3))
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_the_time_is_linear_in_the_length_of_the_prompt(unit):
-    assert cpu_seconds(unit, 4000) < 10 * cpu_seconds(unit, 1000), "linear: 4 times, quadratic: 16 times"
+    """Far from both limits, because a core may run at half its speed during one of the two."""
+    assert cpu_seconds(unit, 16_000) < 64 * cpu_seconds(unit, 1000), "linear: 16 times, quadratic: 256 times"
 
 
 def test_no_prompt_costs_much_more_than_an_ordinary_one_of_the_same_length():
-    usual = cpu_seconds("a fox runs through the forest at dawn, soft light, 35 mm. ", 4000)
-    assert max(cpu_seconds(unit, 4000) for unit in HOSTILE) < 25 * usual
+    usual = cpu_seconds("a fox runs through the forest at dawn, soft light, 35 mm. ", 16_000)
+    assert max(cpu_seconds(unit, 16_000) for unit in HOSTILE) < 25 * usual

@@ -175,9 +175,9 @@ def test_a_plan_costs_at_most_thirty_times_a_fixed_amount_of_python(catalog, cal
 
 
 def timed(call):
-    started = time.process_time()
+    started = time.thread_time()
     call()
-    return time.process_time() - started
+    return time.thread_time() - started
 
 
 def test_every_model_gets_an_answer_on_the_largest_gpu(catalog, calibration):
