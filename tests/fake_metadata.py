@@ -23,9 +23,11 @@ class FakeMetadata:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def interrupt(self, seconds=120):
-        """Announce that the instance ends in this many seconds."""
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+        """Announce that the instance ends in this many seconds. Returns when: whole seconds since 1970."""
+        ends_at = int(time.time() + seconds)
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends_at))
         self._notice = {"action": "terminate", "time": when}
+        return ends_at
 
     def expire_tokens(self):
         self.tokens.clear()

@@ -367,14 +367,14 @@ def test_viewers_of_a_queued_video_share_one_poller(service, client, monkeypatch
     assert len(calls) < 50
     client.post(f"/v1/videos/{video}/cancel")
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert service.edge.streams.total == 0
 
 
 def ask(service, request):
     """The first bytes of the response to raw bytes."""
     host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request)
         return connection.recv(65536)
 

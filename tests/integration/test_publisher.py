@@ -154,7 +154,7 @@ def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(site
     Publisher(site.queue, SlowStore(site.store)).discard(attempt.lease)
     for thread in threading.enumerate():
         if thread.name.startswith("early-upload"):
-            thread.join(10)
+            thread.join(60)
     assert site.parts(attempt.lease.job) == [CHECKPOINT_PART]
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import FUZZ
 from tests.raw_requests import damaged, valid_requests
 from tests.service import running, settings_for
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 BATCHES = 10 * FUZZ
 BATCH = 40
@@ -36,7 +36,7 @@ def target(tmp_path_factory):
 
 def test_every_valid_request_is_understood(target):
     service, requests = target
-    responses = exchange(service, requests, seconds=30.0, is_complete=lambda data: b"\r\n\r\n" in data)
+    responses = exchange(service, requests, LIMIT_SECONDS, is_complete=lambda data: b"\r\n\r\n" in data)
     statuses = [int(STATUS_LINE.match(response)[1]) for response in responses]
     assert {status // 100 for status in statuses} == {2, 4}
     assert statuses.count(200) >= 10
@@ -76,7 +76,7 @@ def check(sent, response, where):
 def exchange(service, requests, seconds, is_complete=lambda _data: False):
     """Send every request on its own connection; what arrived on each within this time."""
     host, port = service.url.removeprefix("http://").split(":")
-    sockets = [socket.create_connection((host, int(port)), timeout=5) for _ in requests]
+    sockets = [socket.create_connection((host, int(port)), timeout=60) for _ in requests]
     received = dict.fromkeys(sockets, b"")
     for each, request in zip(sockets, requests, strict=True):
         try:

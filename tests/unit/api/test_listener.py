@@ -43,8 +43,8 @@ def test_a_burst_of_connections_is_accepted_over_several_turns_of_the_event_loop
 
 def test_the_connection_of_a_flooding_address_is_closed_and_the_next_one_is_accepted(listener):
     listener.is_flooding = lambda address: address == "127.0.0.2"
-    flood = socket.create_connection(listener.getsockname(), timeout=10, source_address=("127.0.0.2", 0))
-    calm = socket.create_connection(listener.getsockname(), timeout=10)
+    flood = socket.create_connection(listener.getsockname(), timeout=60, source_address=("127.0.0.2", 0))
+    calm = socket.create_connection(listener.getsockname(), timeout=60)
     with flood, calm:
         (accepted,) = wait_until(lambda: accept_all(listener))
         with accepted:

@@ -52,11 +52,11 @@ def test_chunks_that_are_closed_during_a_read_are_released_when_it_ends():
     chunks = BlockingChunks(source.chunks())
     reader = threading.Thread(target=chunks.read)
     reader.start()
-    assert source.is_waiting.wait(10)
+    assert source.is_waiting.wait(60)
     chunks.close()
     assert source.closed == 0
     source.go.release()
-    reader.join(10)
+    reader.join(60)
     assert source.closed == 1
 
 

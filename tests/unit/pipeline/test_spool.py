@@ -4,13 +4,13 @@ import hashlib
 import os
 import tempfile
 import threading
-import time
 import tracemalloc
 
 import pytest
 
 from filmgate.errors import EncodeError, WriteError
 from filmgate.pipeline.encode.clip_file import MEMORY_BYTES, PIECE_BYTES, ClipSpool
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -76,21 +76,14 @@ def test_a_body_of_any_size_can_be_read_again_and_again(spool, size):
 
 
 def test_a_reader_gets_what_is_there_and_waits_for_the_rest(spool):
-    received, has_ended = [], threading.Event()
-
-    def read():
-        received.extend(spool.follow())
-        has_ended.set()
-
-    reader = threading.Thread(target=read, daemon=True)
+    received = []
+    reader = threading.Thread(target=lambda: received.extend(spool.follow()), daemon=True)
     spool.write(b"index.....one")
     reader.start()
-    while received != [b"one"]:
-        time.sleep(0.001)
+    wait_until(lambda: received == [b"one"], interval=0.001)
     spool.write(b"two")
     spool.publish()
-    assert has_ended.wait(10)
-    reader.join(10)
+    reader.join(60)
     assert b"".join(received) == b"onetwo"
 
 
