@@ -35,9 +35,8 @@ class PostgresServer:
     def _data(self):
         return str(self.folder / "data")
 
-    def start(self):
-        # Without flushes: what a server has written survives its crash, and no test loses power.
-        command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, "-h", "", "-c", "fsync=off"]
+    def start(self, *options):
+        command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, "-h", "", *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._user)
         wait_until(self._is_ready, describe=self._read_log)
