@@ -23,7 +23,8 @@ from tests.tickets import make_ticket
 ACME = TenantId("acme")
 ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=2)
-QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05, poll_seconds=0.02)
+# No lease expires during a test, however slow the machine is.
+QUEUE = QueueSettings(lease_seconds=60, backoff_seconds=0.05, poll_seconds=0.02)
 WHY = Routing(RouteReason.DEADLINE, "the wait is too long", decided_at=1.0)
 
 

@@ -4,6 +4,7 @@ from copy import copy
 
 import pytest
 
+from filmgate.database.backup import end_leases
 from filmgate.errors import ProviderError, ProviderUnusable, QueueUnavailable
 from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason
 from filmgate.providers import open_provider
@@ -13,7 +14,7 @@ from filmgate.providers.invocations import RecordState, SqlInvocations
 from filmgate.providers.managed import download
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.queue import SqlQueue
-from filmgate.settings import ProviderSettings
+from filmgate.settings import ProviderSettings, RoutingSettings
 from filmgate.worker import publisher
 from filmgate.worker_process import build_managed_worker
 from tests.fake_bedrock import make_mp4
@@ -114,6 +115,7 @@ def test_a_drain_ends_although_the_database_is_down(managed_site, bedrock, monke
         worker.thread.join(60)
         assert not worker.thread.is_alive()
     assert {managed_site.find(job).state for job in jobs} == {JobState.RUNNING}
+    end_leases(managed_site.services.database)  # as time does
     bedrock.finish()
     with managed_site.worker():
         assert {managed_site.wait_for(job).state for job in jobs} == {JobState.COMPLETED}
@@ -203,7 +205,8 @@ def test_a_provider_job_that_exceeds_the_limit_returns_to_our_gpus(managed_site,
 
 
 def test_an_open_breaker_returns_jobs_without_calling_the_provider(managed_site, bedrock):
-    breaker = Breaker(managed_site.services.database, "bedrock", managed_site.settings.routing)
+    longer_than_the_test = RoutingSettings(open_seconds=300)
+    breaker = Breaker(managed_site.services.database, "bedrock", longer_than_the_test)
     breaker.record(Outcome(Signal.UNUSABLE))
     assert breaker.health().phase is Phase.OPEN
     job = managed_site.enqueue()
