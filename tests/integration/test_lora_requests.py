@@ -50,6 +50,17 @@ def test_an_adapter_is_named_with_any_name_of_its_model(service, model):
     assert (made.status_code, made.json().get("lora")) == (200, "sketch:1"), made.text
 
 
+@pytest.mark.parametrize("lora", ["", " ", ","])
+@pytest.mark.parametrize("model", [{}, {"model": "flipbook"}])
+def test_a_field_that_names_no_adapter_is_as_good_as_none(service, model, lora):
+    """Such as an empty field of a form. A provider renders the job too."""
+    with service.client() as client:
+        made = client.post("/v1/videos", json={"prompt": "a red ball", "lora": lora} | model)
+    assert (made.status_code, made.json().get("lora")) == (200, None), made.text
+    job = service.services.reader.find(TenantId("local"), JobId(made.json()["id"]))
+    assert job.spec.lora is None
+
+
 def test_the_own_adapter_of_a_tenant_works_for_it(service):
     key = service.add_tenant("acme")
     with service.client(key) as client:

@@ -80,10 +80,11 @@ class AdapterRegistry:
         for an adapter of another tenant as for one that does not exist.
         """
         base, _, named = (request.model or "").partition("+")
-        texts = [text for text in (named.replace("+", ","), request.lora or "") if text]
-        if not texts:
+        if not named and request.lora is None:
             return request
-        chosen = parse_adapters(",".join(texts))
+        chosen = parse_adapters(f"{named.replace('+', ',')},{request.lora or ''}")
+        if not chosen:
+            return replace(request, lora=None)
         known = {card.name: card for card in self.visible(tenant_id)}
         if unknown := [each.name for each in chosen if each.name not in known]:
             hint = f"available adapters: {', '.join(sorted(known))}" if known else "there are none"
