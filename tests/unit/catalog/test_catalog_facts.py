@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 
 from filmgate.catalog.loader import load_calibration, load_catalog
+from filmgate.errors import UsageError
 
 CATALOG = load_catalog()
 KINDS = {
@@ -105,7 +106,7 @@ def test_data_stays_under_a_megabyte():
 
 
 def test_an_unknown_name_is_rejected_with_similar_ones():
-    with pytest.raises(Exception, match=r"similar names: wan2\.1-t2v-14b"):
+    with pytest.raises(UsageError, match=r"similar names: wan2\.1-t2v-14b"):
         CATALOG.video_model("wan2.1-14b")
 
 
