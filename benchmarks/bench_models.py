@@ -48,7 +48,7 @@ def measure_pull(size_bytes: int, bytes_per_second: float, connections: int, rou
                 connections=connections,
                 range_bytes=max(1 << 16, size_bytes // (2 * connections)),
             )
-            remote = open_remote(LOCATION, settings, is_anonymous=True)
+            remote = open_remote(LOCATION, settings)
             stream, pull = [], []
             for number in range(rounds):
                 stream.append(seconds_of(partial(download, remote, weights, folder / "plain")))

@@ -3,11 +3,13 @@
 A real bucket is limited by the network and an emulator by its CPU.
 """
 
+import os
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 CHUNKS_PER_SECOND = 50
@@ -33,10 +35,13 @@ class RatedBucket(ThreadingHTTPServer):
 
     @contextmanager
     def running(self):
+        """Serve until the block ends. boto3 finds credentials in it, which this server does not check."""
         thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
+        credentials = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
         try:
-            yield self
+            with patch.dict(os.environ, credentials):
+                yield self
         finally:
             self.shutdown()
             thread.join()

@@ -31,9 +31,8 @@ from filmgate.jobs import Failure, JobState, Reason, Route, TenantId, new_job_id
 from filmgate.maintenance.offboarding import opened_offboarding
 from filmgate.maintenance.retention import Retention
 from filmgate.models.weights import open_cache
-from filmgate.models.weights.bucket_doctor import check_models_bucket
+from filmgate.models.weights.doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
-from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
 from filmgate.providers import open_provider
 from filmgate.providers.doctor import examine_provider
@@ -214,7 +213,7 @@ def push_model(site):
     folder.mkdir()
     (folder / "model_index.json").write_text("{}")
     (folder / "weights.safetensors").write_bytes(b"w" * (6 << 20))
-    push_folder(folder, open_remote(parse_location(LOCATION), site.models))
+    open_remote(parse_location(LOCATION), site.models).push(folder)
     assert [finding.verdict for finding in check_models_bucket(site.models)] == [Verdict.OK] * 2
     site_without_key = site.models.model_copy(update={"kms_key": ""})
     assert {finding.subject for finding in check_models_bucket(site_without_key)}

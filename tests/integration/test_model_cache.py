@@ -15,12 +15,10 @@ from contextlib import ExitStack
 import pytest
 
 from filmgate.errors import ModelError, StoreFull, StoreUnavailable
-from filmgate.models.weights import ensure_local, fetch
-from filmgate.models.weights.cache import ModelCache
+from filmgate.models.weights import ensure_local, fetch, open_cache
 from filmgate.models.weights.entry import CacheEntry
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import FileRecord, Manifest, build_manifest
-from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
 from tests.rated_bucket import RatedBucket
 from tests.waiting import wait_until
@@ -60,18 +58,13 @@ class ModelServer:
 
     def cache(self, **given):
         settings = self.settings(**given)
-        return ModelCache(
-            self.folder / "cache",
-            settings,
-            lambda location: open_remote(location, settings, is_anonymous=True),
-        )
+        return open_cache(settings, self.folder)
 
     def pull_process(self, location):
         names = self.settings().model_dump()
         environ = {f"FILMGATE_MODELS__{name.upper()}": str(value) for name, value in names.items()}
-        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         command = [sys.executable, "-m", "filmgate", "models", "pull", location.url, "--json"]
-        return subprocess.Popen(command, env=os.environ | keys | environ, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, env=os.environ | environ, stdout=subprocess.PIPE, text=True)
 
     def sent(self):
         """Bytes of model files sent since the last call, by file name."""

@@ -20,10 +20,8 @@ from filmgate.errors import ModelError, OutOfMemory, UsageError
 from filmgate.jobs import VideoSpec
 from filmgate.models.names import NamedModel, shipped_folder
 from filmgate.models.weights import ensure_adapter, open_cache
-from filmgate.models.weights.bucket_doctor import check_models_bucket
+from filmgate.models.weights.doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
-from filmgate.models.weights.manifest import build_manifest
-from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
 from filmgate.pipeline.generate import LocalModel
 from filmgate.pipeline.loading.loader import load_model
@@ -97,7 +95,7 @@ def test_a_push_sends_the_key_and_the_doctor_looks_at_versions_and_encryption(si
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "model_index.json").write_text("{}")
-    push_folder(folder, open_remote(parse_location(site.url), settings))
+    open_remote(parse_location(site.url), settings).push(folder)
     for name in sorted(site.keys()):
         head = site.client.head_object(Bucket=site.bucket, Key=f"models/tiny/v1/{name}")
         assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", arn)
@@ -117,44 +115,40 @@ def test_a_push_sends_the_key_and_the_doctor_looks_at_versions_and_encryption(si
 
 
 def test_a_push_uploads_files_and_manifest_and_a_second_one_uploads_nothing(site, folder):
-    pushed = push_folder(folder, site.remote())
+    pushed = site.remote().push(folder)
     assert site.keys() == {"model_index.json", "vae/weights.safetensors", "manifest.json"}
     assert (pushed.uploaded_files, pushed.is_already_published) == (2, False)
-    assert push_folder(folder, site.remote()).is_already_published
+    assert site.remote().push(folder).is_already_published
 
 
 def test_an_interrupted_push_resumes_where_it_stopped(site, folder):
-    push_folder(folder, site.remote())
+    site.remote().push(folder)
     site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/manifest.json")
     site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/model_index.json")
-    assert push_folder(folder, site.remote()).uploaded_files == 1
+    assert site.remote().push(folder).uploaded_files == 1
 
 
 def test_a_version_is_never_overwritten(site, folder):
-    push_folder(folder, site.remote())
+    site.remote().push(folder)
     (folder / "model_index.json").write_text('{"_class_name": "Other"}')
     with pytest.raises(UsageError, match="push them as v2"):
-        push_folder(folder, site.remote())
-    push_folder(folder, site.remote(site.url.replace("v1", "v2")))
+        site.remote().push(folder)
+    site.remote(site.url.replace("v1", "v2")).push(folder)
 
 
 def test_the_first_of_two_concurrent_pushes_wins(site, folder):
-    slow = site.remote()
-    manifest = build_manifest(folder)
-    assert slow.require_new(manifest)
-    push_folder(folder, site.remote())
     with pytest.raises(UsageError, match="another push"):
-        slow.push_manifest(manifest)
+        site.remote().push(folder, lambda _path: site.remote().push(folder))
 
 
 def test_a_folder_that_is_not_a_pipeline_is_not_pushed(site, tmp_path):
     with pytest.raises(UsageError, match=r"model_index\.json"):
-        push_folder(tmp_path, site.remote())
+        site.remote().push(tmp_path)
 
 
 def test_a_missing_bucket_is_reported_as_missing(site, folder):
     with pytest.raises(ModelError, match="NoSuchBucket"):
-        push_folder(folder, site.remote("s3://no-such-bucket-here/models/tiny/v1/"))
+        site.remote("s3://no-such-bucket-here/models/tiny/v1/").push(folder)
 
 
 def test_a_push_without_permission_names_the_permission(site, folder, aws_url):
@@ -162,7 +156,7 @@ def test_a_push_without_permission_names_the_permission(site, folder, aws_url):
         proxy.fail(r"^(PUT|POST) .*safetensors", **s3_error("AccessDenied"))
         settings = site.settings.model_copy(update={"endpoint": proxy.url})
         with pytest.raises(ModelError, match="s3:PutObject is missing"):
-            push_folder(folder, open_remote(parse_location(site.url), settings))
+            open_remote(parse_location(site.url), settings).push(folder)
 
 
 def test_push_pull_list_verify_evict(site, folder):
@@ -193,7 +187,7 @@ def test_an_adapter_in_the_bucket_is_pushed_pulled_and_held_while_it_is_used(sit
     folder.mkdir()
     (folder / "style.safetensors").write_bytes(b"factors")
     url = f"s3://{site.bucket}/adapters/style/v1/"
-    push_folder(folder, site.remote(url))
+    site.remote(url).push(folder)
     cache = site.cache(tmp_path)
     with ExitStack() as held:
         pulled = ensure_adapter(url, cache, held)
@@ -204,7 +198,7 @@ def test_an_adapter_in_the_bucket_is_pushed_pulled_and_held_while_it_is_used(sit
     with pytest.raises(
         UsageError, match="neither a diffusers pipeline, which has a model_index.json, nor a LoRA"
     ):
-        push_folder(folder, site.remote(url))
+        site.remote(url).push(folder)
 
 
 def test_a_worker_renders_with_an_adapter_from_the_bucket_and_stays_healthy(site, tmp_path, monkeypatch):
@@ -213,7 +207,7 @@ def test_a_worker_renders_with_an_adapter_from_the_bucket_and_stays_healthy(site
     folder.mkdir()
     transformer = load_model("miniature", PipelineSettings(device="cpu")).pipe.transformer
     save_lora(folder / "style.safetensors", transformer, ["blocks.0.attn1.to_q", "blocks.0.ffn.net.2"])
-    push_folder(folder, site.remote(url := f"s3://{site.bucket}/adapters/style/v1/"))
+    site.remote(url := f"s3://{site.bucket}/adapters/style/v1/").push(folder)
     (tmp_path / "adapters.toml").write_text(f'[style]\nmodel = "miniature"\nlocation = "{url}"\n')
     monkeypatch.setenv("FILMGATE_MODELS__ADAPTERS_FILE", str(tmp_path / "adapters.toml"))
     spec = VideoSpec("miniature", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
@@ -248,7 +242,7 @@ def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
 
 
 def test_a_model_that_cannot_be_loaded_may_be_evicted(site, folder, tmp_path):
-    push_folder(folder, site.remote())
+    site.remote().push(folder)
     settings = Settings(data=tmp_path / "data", models=site.settings)
     with pytest.raises(ModelError, match="cannot be loaded") as failed:
         LocalModel(NamedModel("tiny", site.url), settings)
@@ -257,7 +251,7 @@ def test_a_model_that_cannot_be_loaded_may_be_evicted(site, folder, tmp_path):
 
 
 def test_generate_uses_a_model_from_the_bucket(site, tmp_path, monkeypatch, capsys):
-    push_folder(shipped_folder("miniature"), site.remote())
+    site.remote().push(shipped_folder("miniature"))
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
     generate("a ball", tmp_path / "clip.mp4", site.url, size="64x64", frames=5, steps=1, is_json=True)
@@ -288,7 +282,7 @@ def read_uses(site, tmp_path):
 
 
 def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, tmp_path, monkeypatch):
-    push_folder(shipped_folder("miniature"), site.remote())
+    site.remote().push(shipped_folder("miniature"))
 
     def check(runner):
         assert runner.models == ("tiny",)
@@ -303,8 +297,8 @@ def test_a_model_that_is_not_loaded_may_be_evicted_and_is_pulled_for_the_next_jo
 ):
     """One worker serves more models than its disk holds."""
     folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
-    push_folder(folder, site.remote())
-    push_folder(folder, site.remote(other))
+    site.remote().push(folder)
+    site.remote(other).push(folder)
     size = estimate_bytes(str(folder), PipelineSettings(device="cpu"), None)
     monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
 
@@ -320,8 +314,8 @@ def test_a_model_that_is_not_loaded_may_be_evicted_and_is_pulled_for_the_next_jo
 
 def test_a_model_that_does_not_fit_on_the_device_may_be_evicted(site, tmp_path, monkeypatch):
     folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
-    push_folder(folder, site.remote())
-    push_folder(folder, site.remote(other))
+    site.remote().push(folder)
+    site.remote(other).push(folder)
     needed = [2, 2, 3]  # bytes: each model is loaded once at the start, then `other` has grown
     monkeypatch.setattr("filmgate.worker.gpu_runner.estimate_bytes", lambda *_: needed.pop(0))
     monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: 2)

@@ -72,7 +72,6 @@ def open_s3(
     options: ClientOptions | None = None,
     *,
     is_signing_links: bool = False,
-    is_anonymous: bool = False,
     is_verified_by_caller: bool = False,
     credentials: "SessionCredentials | None" = None,
 ) -> "S3Client":
@@ -81,15 +80,12 @@ def open_s3(
     `is_signing_links` prepares it for presigned links. `is_verified_by_caller` skips boto3's checksum of
     downloads, which costs a CPU core and is redundant where the caller checks digests.
     """
-    from botocore import UNSIGNED
     from botocore.config import Config
 
     config = _config(options)
     if is_signing_links:
         # Links with the older signature do not open SSE-KMS objects.
         config = config.merge(Config(signature_version="s3v4"))
-    if is_anonymous:
-        config = config.merge(Config(signature_version=UNSIGNED))
     if endpoint.url:
         config = config.merge(Config(s3={"addressing_style": "path"}))
     elif is_signing_links:

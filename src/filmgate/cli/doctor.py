@@ -45,8 +45,7 @@ def examine(settings: "Settings", tenant_id: TenantId) -> "Iterator[Finding]":
     """The findings about every component; none about a component that is not configured."""
     from filmgate.admission.screening.doctor import examine_classifier
     from filmgate.audit.doctor import examine_audit
-    from filmgate.models.weights.bucket_doctor import check_models_bucket
-    from filmgate.models.weights.doctor import check_cache
+    from filmgate.models.weights.doctor import check_cache, check_models_bucket
     from filmgate.providers.doctor import examine_provider
     from filmgate.scheduling.site_doctor import examine_site
     from filmgate.scheduling.wakers.sqs_doctor import examine_sqs

@@ -186,12 +186,11 @@ def push(
 ) -> None:
     """Upload a model folder to S3 as a new version. The manifest is uploaded last."""
     from filmgate.models.weights.location import parse_location
-    from filmgate.models.weights.push import push_folder
     from filmgate.models.weights.remote import open_remote
     from filmgate.settings import load_settings
 
     remote = open_remote(parse_location(url, "URL"), load_settings().models)
-    pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
+    pushed = remote.push(folder, lambda path: typer.echo(path, err=True))
     if is_json:
         typer.echo(json.dumps(asdict(pushed)))
     elif pushed.is_already_published:

@@ -98,7 +98,7 @@ def test_the_region_of_the_environment_is_used(monkeypatch):
 
 
 def test_weights_are_read_without_a_region():
-    opened = clients.open_s3(Endpoint(), is_anonymous=True, is_verified_by_caller=True)
+    opened = clients.open_s3(Endpoint(), is_verified_by_caller=True)
     assert opened.meta.service_model.service_name == "s3"
 
 

@@ -1,9 +1,9 @@
 """Model weights in S3 or on the hub, versioned and verified, and the copies on this node.
 
 location   s3://bucket/models/<name>/v<N>/      manifest   the files of a version with their SHA-256
-remote     one version in S3                    fetch      downloads a version in parallel ranges, resumable
-cache      one copy per node, LRU eviction      push       uploads a folder as a version
-hub        pinned models of the hub             inventory  all models on this machine
+remote     one version in S3, and its upload    fetch      downloads a version in parallel ranges, resumable
+cache      one copy per node, LRU eviction      inventory  all models on this machine
+hub        pinned models of the hub
 """
 
 from contextlib import ExitStack

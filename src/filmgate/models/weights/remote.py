@@ -1,7 +1,8 @@
-"""One version of a model in S3: reads its manifest and ranges of its files, and uploads both."""
+"""One version of a model in S3: reads its manifest and ranges of its files, and uploads a folder as one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,13 @@ from filmgate.aws.clients import ClientOptions, Endpoint, check_boto3, open_s3, 
 from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors
 from filmgate.errors import FilmgateError, ModelError, StoreUnavailable, UsageError
 from filmgate.models.weights.location import ModelLocation
-from filmgate.models.weights.manifest import MANIFEST_FILE, FileRecord, Manifest, parse_manifest
+from filmgate.models.weights.manifest import (
+    MANIFEST_FILE,
+    FileRecord,
+    Manifest,
+    build_manifest,
+    parse_manifest,
+)
 from filmgate.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -18,6 +25,17 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 _MIN_PART_BYTES = 5 << 20
 _DIGEST_KEY = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """The version after a push, and how many files the push uploaded."""
+
+    url: str
+    files: int
+    size_bytes: int
+    uploaded_files: int
+    is_already_published: bool
 
 
 class Remote:
@@ -48,7 +66,31 @@ class Remote:
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(_READ_BYTES)
 
-    def push_file(self, folder: Path, file: FileRecord) -> bool:
+    def push(self, folder: Path, report: Callable[[str], None] = lambda _path: None) -> PushResult:
+        """Uploads a diffusers folder: the missing files first, the manifest last. Overwrites nothing.
+
+        Calls `report` with the path of each file. Raises UsageError if the version exists with other files.
+        """
+        manifest, found, uploaded = build_manifest(folder), self._find_manifest(), 0
+        if found is not None and found != manifest:
+            raise UsageError(
+                f"{self.location.url} exists and has other files; push them as v{self.location.version + 1}",
+                option="URL",
+            )
+        if found is None:
+            for file in manifest.files:
+                report(file.path)
+                uploaded += self._push_file(folder, file)
+            self._push_manifest(manifest)
+        return PushResult(
+            self.location.url,
+            len(manifest.files),
+            manifest.total_bytes,
+            uploaded,
+            is_already_published=found is not None,
+        )
+
+    def _push_file(self, folder: Path, file: FileRecord) -> bool:
         """Uploads one file, in parallel parts if it is large. Returns False if the bucket already has it."""
         if self._find_digest(file) == file.sha256:
             return False
@@ -62,7 +104,7 @@ class Remote:
             )
         return True
 
-    def push_manifest(self, manifest: Manifest) -> None:
+    def _push_manifest(self, manifest: Manifest) -> None:
         """Publishes the version. If two pushes race, only the first succeeds."""
         with _s3_errors():
             self._client.put_object(
@@ -72,16 +114,6 @@ class Remote:
                 IfNoneMatch="*",
                 **self._encryption(),
             )
-
-    def require_new(self, manifest: Manifest) -> bool:
-        """Whether the version does not exist yet. Raises UsageError if it exists with other files."""
-        found = self._find_manifest()
-        if found is not None and found != manifest:
-            raise UsageError(
-                f"{self.location.url} exists and has other files; push them as v{self.location.version + 1}",
-                option="URL",
-            )
-        return found is None
 
     def _find_manifest(self) -> Manifest | None:
         text: bytes | None = None
@@ -105,13 +137,12 @@ class Remote:
         return {"Bucket": self.location.bucket, "Key": self.location.key(path)}
 
 
-def open_remote(location: ModelLocation, settings: ModelSettings, *, is_anonymous: bool = False) -> Remote:
+def open_remote(location: ModelLocation, settings: ModelSettings) -> Remote:
     """The version at this location. Sends no request. Raises SettingsError without boto3."""
     check_boto3("model")
     client = open_s3(
         Endpoint(settings.region, settings.endpoint),
         ClientOptions(max_attempts=3, max_connections=settings.connections + 4),
-        is_anonymous=is_anonymous,
         is_verified_by_caller=True,
     )
     return Remote(client, location, settings)
