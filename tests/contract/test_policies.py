@@ -195,7 +195,7 @@ def test_a_worker_can_do_its_work_with_its_policy(guarded):
     store.put(ObjectName(ACME, job, "live/1/000000"), [b"fragment"])
     assert b"".join(store.read(clip, 0, 4)) == b"xxxx"
     assert (store.stat(clip).size_bytes, len(parts_of(store, ACME, job))) == (PART_BYTES + 10, 2)
-    assert (list(dict(store.jobs(ACME))), store.sweep(0)) == ([job], 0)
+    assert (job in dict(store.jobs(ACME)), store.sweep(0)) == (True, 0)
     # One by one: moto authorizes a bulk delete against the bucket, AWS against each object.
     s3 = guarded.client(Role.WORKER, ACME)
     for version in s3.list_object_versions(Bucket="films", Prefix=f"clips/acme/{job}/")["Versions"]:
