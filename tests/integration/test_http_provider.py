@@ -126,6 +126,12 @@ def test_status_progress_and_polling_interval_are_parsed(api, response, state, f
     assert "quotes" not in invocation.message
 
 
+def test_an_absurd_polling_interval_does_not_fail_the_job(api):
+    """Python converts no more than 4,300 digits to an integer. The worker waits a minute at most."""
+    api.respond("GET", "/v1/videos/video_1", {"status": "queued"}, openai_poll_after_ms="9" * 5000)
+    assert provider_of(api).poll(VIDEO).poll_after_seconds > 60
+
+
 def test_a_job_that_the_api_does_not_know_has_failed(api):
     api.respond("GET", "/v1/videos/video_1", {"error": {}}, status=404)
     assert provider_of(api).poll(VIDEO).state is InvocationState.FAILED

@@ -79,7 +79,7 @@ class HttpProvider:
             state=state,
             fraction=_to_fraction(reply.fields.get("progress")),
             message="the provider failed the job" if state is InvocationState.FAILED else "",
-            poll_after_seconds=int(after) / 1000 if after.isdecimal() else None,
+            poll_after_seconds=float(after) / 1000 if after.isdecimal() else None,
         )
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
