@@ -16,7 +16,7 @@ import pytest
 
 from filmgate.errors import ModelError, StoreFull, StoreUnavailable
 from filmgate.models.weights import ensure_local, fetch, open_cache
-from filmgate.models.weights.entry import CacheEntry
+from filmgate.models.weights.entry import CacheEntry, weights_digest
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import FileRecord, Manifest, build_manifest
 from filmgate.settings import ModelSettings
@@ -330,13 +330,14 @@ def test_a_pull_reports_its_progress(site):
     assert reports == sorted(reports)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"url": "s3://"}'])
 def test_the_error_for_a_damaged_entry_names_the_folder_to_delete(site, text):
     cache, location = site.cache(), site.add()
     cache.acquire(location).lock.close()
     folder = CacheEntry(site.folder / "cache", location).folder
     (folder / "entry.json").write_text(text)
-    for read in (cache.list_entries, lambda: cache.verify(location)):
+    model = CacheEntry(site.folder / "cache", location).model
+    for read in (cache.list_entries, lambda: cache.verify(location), lambda: weights_digest(model)):
         with pytest.raises(ModelError, match=f"is damaged; delete {folder}"):
             read()
 

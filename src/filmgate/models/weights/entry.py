@@ -10,15 +10,17 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from filmgate.errors import ModelError
+from filmgate.errors import ModelError, UsageError
 from filmgate.models.weights.location import ModelLocation, parse_location
 from filmgate.models.weights.locks import NodeLock, try_lock
 from filmgate.models.weights.manifest import Manifest, build_manifest, parse_manifest
 
+T = TypeVar("T")
 LOCKS = ".locks"
 _TRASH = ".trash-"
 _ENTRY_FILE = "entry.json"
@@ -79,13 +81,7 @@ class CacheEntry:
 
     def read_manifest(self) -> Manifest | None:
         """The manifest of the reserved or published version; None if there is no entry."""
-        path = self.folder / _ENTRY_FILE
-        try:
-            return parse_manifest(json.loads(path.read_text())["manifest"], str(path))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as exc:
-            raise ModelError(f"{path} is damaged; delete {self.folder}") from exc
+        return _read_entry(self.folder / _ENTRY_FILE, "manifest", parse_manifest)
 
     def reserve(self, manifest: Manifest) -> None:
         """Reserves the space. Deletes what was downloaded for another manifest."""
@@ -126,23 +122,23 @@ def weights_digest(folder: Path) -> str:
     A pulled model has it in its cache entry; the files of any other folder are read once.
     """
     entry = folder.parent / _ENTRY_FILE
-    if folder.name != "model" or not entry.is_file():
-        return build_manifest(folder).digest
-    return parse_manifest(json.loads(entry.read_text())["manifest"], str(entry)).digest
+    pulled = _read_entry(entry, "manifest", parse_manifest) if folder.name == "model" else None
+    return (pulled or build_manifest(folder)).digest
 
 
 def find_entries(cache: Path) -> Iterator[CacheEntry]:
     """All entries, least recently used first."""
     paths = [path for path in cache.glob(f"*/{_ENTRY_FILE}") if not path.parent.name.startswith(".")]
-    found = [CacheEntry(cache, location) for location in map(_read_location, paths) if location is not None]
+    locations = (_read_entry(path, "url", parse_location) for path in paths)
+    found = [CacheEntry(cache, location) for location in locations if location is not None]
     yield from sorted(found, key=lambda entry: entry.used_at)
 
 
-def _read_location(path: Path) -> ModelLocation | None:
-    """None if the entry was deleted in the meantime."""
+def _read_entry(path: Path, field: str, parse: Callable[[Any, str], T]) -> T | None:
+    """One field of an entry's file; None if there is none, or if it was deleted in the meantime."""
     try:
-        return parse_location(json.loads(path.read_text())["url"])
+        return parse(json.loads(path.read_text())[field], str(path))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, UsageError) as exc:
         raise ModelError(f"{path} is damaged; delete {path.parent}") from exc
