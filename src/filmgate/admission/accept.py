@@ -35,8 +35,7 @@ from filmgate.jobs import (
 )
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
-from filmgate.models.checks import check_request
-from filmgate.models.requests import VideoRequest, inherit, parse_sizes
+from filmgate.models.requests import VideoRequest, check_request, inherit, parse_sizes
 from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Forecast, LiveForecast, Outlook

@@ -18,7 +18,7 @@ from filmgate.cli.models import pull_progress
 from filmgate.cli.options import AsJson
 from filmgate.errors import InvalidField, UsageError, WriteError
 from filmgate.jobs import Size
-from filmgate.models.requests import Upload, VideoRequest
+from filmgate.models.requests import Upload, VideoRequest, check_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,12 +229,12 @@ def check_output(output: Path, *, is_single: bool, is_json: bool) -> None:
 
 def check_before_loading(tasks: list[ClipTask], settings: "Settings") -> list[str]:
     """Check what can be checked without the model; returns and prints the warnings of its card."""
-    from filmgate.models.checks import check_request, find_card
+    from filmgate.models.cards import find_card
 
     admission, codec = settings.admission, settings.pipeline.codec
     warnings: list[str] = []
     for task in tasks:
-        card = find_card(task.request.model or DEFAULT_MODEL, admission)
+        card = find_card(task.request.model or DEFAULT_MODEL, admission.models_file)
         if card is not None:
             spec = check_request(task.request, card.name, card.limits, admission, codec)
             warnings += card.warnings(spec)

@@ -188,6 +188,12 @@ def open_registry(
     return ModelRegistry(cards.values(), default, read_served, aliases)
 
 
+def find_card(model: str, models_file: str) -> ModelCard | None:
+    """The card of a model in the package or in the operator's file; None for a folder or a hub id."""
+    cards, wanted = open_registry(model, models_file).cards, canonical_name(model)
+    return next((card for card in cards if canonical_name(card.name) == wanted), None)
+
+
 def read_cards(text: str, source: str) -> dict[str, ModelCard]:
     """The cards of a TOML document. Raises SettingsError naming the key that is wrong."""
     cards = read_tables(ModelCard, text, source, _OPTION)

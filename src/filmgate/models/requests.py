@@ -9,7 +9,9 @@ from typing import Protocol
 from filmgate.errors import InvalidField, SettingsError, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
 from filmgate.models.limits import ModelLimits
+from filmgate.models.pixel_formats import check_pixel_format
 from filmgate.models.quality import FULL, effective_level
+from filmgate.settings import AdmissionSettings
 
 MAX_SEED = 2**63 - 1
 _ALLOWED_CONTROLS = "\n\r\t"
@@ -118,6 +120,15 @@ def to_spec(
         negative_prompt=request.negative_prompt,
         scaled_to=scaled_to,
     )
+
+
+def check_request(
+    request: VideoRequest, model: str, limits: ModelLimits, settings: AdmissionSettings, codec: str
+) -> VideoSpec:
+    """The spec of a request under the limits of an installation. Raises UsageError."""
+    check_pixel_format(request.pixel_format, codec)
+    sizes = parse_sizes(settings.scaled_sizes, "admission.scaled_sizes")
+    return to_spec(request, model, limits, settings.prompt_max_chars, sizes, settings.default_quality)
 
 
 @cache

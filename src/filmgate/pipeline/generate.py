@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Self
 
 from filmgate.models.adapters import AdapterRegistry
-from filmgate.models.checks import check_request
 from filmgate.models.names import NamedModel
-from filmgate.models.requests import VideoRequest
+from filmgate.models.requests import VideoRequest, check_request
 from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control

@@ -15,8 +15,7 @@ import torch
 
 from filmgate.errors import FilmgateError
 from filmgate.jobs import Size
-from filmgate.models.checks import check_request
-from filmgate.models.requests import VideoRequest
+from filmgate.models.requests import VideoRequest, check_request
 from filmgate.pipeline.bench.alone_result import Alone
 from filmgate.pipeline.clip_writer import prepare
 from filmgate.pipeline.control import Control
