@@ -9,13 +9,13 @@ import threading
 import time
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from itertools import count
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.http_server import Handler, HttpServer
 from tests.waiting import wait_until
 
 ACCOUNT = "123456789012"
@@ -113,14 +113,8 @@ class FakeBedrock:
         self.lock = threading.Lock()
         self.numbers = count()
         self.s3 = s3_client(self.s3_url)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        server = HttpServer(self._handler())
+        self.url, self.close = server.url, server.close
 
     def reset(self):
         """Restore the defaults for the next test."""
@@ -196,34 +190,24 @@ class FakeBedrock:
             self.s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=data)
 
     def _handler(bedrock):  # noqa: N805 - `self` is the handler below
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class BedrockHandler(Handler):
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.answer(*bedrock.start(body))
+                self.send(*bedrock.start(json.loads(self.read_body())))
 
             def do_GET(self):
                 path = unquote(urlsplit(self.path).path)
                 if path.startswith("/foundation-models/"):
-                    self.answer(*bedrock.model(path))
+                    self.send(*bedrock.model(path))
                 elif path == "/async-invoke":
-                    self.answer(200, {"asyncInvokeSummaries": []})
+                    self.send(200, {"asyncInvokeSummaries": []})
                 else:
-                    self.answer(*bedrock.get(path.removeprefix("/async-invoke/")))
+                    self.send(*bedrock.get(path.removeprefix("/async-invoke/")))
 
-            def answer(self, status, content):
-                is_error = isinstance(content, str)
-                data = json.dumps({"message": "text that quotes a prompt"} if is_error else content).encode()
-                self.send_response(status)
-                if is_error:
-                    self.send_header("x-amzn-ErrorType", content)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+            def send(self, status, content):
+                headers = {"Content-Type": "application/json"}
+                if isinstance(content, str):
+                    headers["x-amzn-ErrorType"] = content
+                    content = {"message": "text that quotes a prompt"}
+                self.answer(status, json.dumps(content), headers)
 
-            def log_message(self, *_):
-                pass
-
-        return Handler
+        return BedrockHandler

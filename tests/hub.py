@@ -3,8 +3,8 @@
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.http_server import Handler, HttpServer
 
 LARGE = (".safetensors",)
 SHA = re.compile("[0-9a-f]{40}")
@@ -24,15 +24,8 @@ class Hub:
             if path.is_file()
         }
         self.damaged, self.requested, self.status = set(), [], None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        server = HttpServer(handler_of(self))
+        self.url, self.close = server.url, server.close
 
     def info(self, revision):
         siblings = [
@@ -67,23 +60,12 @@ class Hub:
 
 
 def handler_of(hub):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class HubHandler(Handler):
         def do_GET(self):
             path = self.path.partition("?")[0]
             hub.requested.append(f"{self.command} {path}")
-            status, body, headers = hub.answer(path)
-            self.send_response(status)
-            for key, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
+            self.answer(*hub.answer(path))
 
-        do_HEAD = do_GET  # noqa: N815 - the name the server calls
+        do_HEAD = do_GET
 
-        def log_message(self, *_args):
-            pass
-
-    return Handler
+    return HubHandler

@@ -3,7 +3,8 @@
 import json
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.http_server import Handler, HttpServer
 
 FORBIDDEN = "forbidden"
 
@@ -11,8 +12,7 @@ FORBIDDEN = "forbidden"
 class ModerationServer:
     """`reply` replaces the answer (status, body); while `is_silent` is set there is none."""
 
-    def __init__(self, server):
-        self.url = f"http://127.0.0.1:{server.server_port}"
+    def __init__(self):
         self.requests = []
         self.reply = None
         self.is_silent = threading.Event()
@@ -42,35 +42,23 @@ def _moderation(text):
 @contextmanager
 def moderation_server():
     """Serve until the block ends."""
+    site = ModerationServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class ModerationHandler(Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.read_body())
             site.requests.append((dict(self.headers), body))
             if site.is_silent.is_set():
                 site.may_end.wait(30)
                 self.close_connection = True
                 return
-            status, text = site.reply or (200, json.dumps(site.answer(self.headers["X-Amz-Target"], body)))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
+            given = site.reply or (200, json.dumps(site.answer(self.headers["X-Amz-Target"], body)))
+            self.answer(*given)
 
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    site = ModerationServer(server)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
+    server = HttpServer(ModerationHandler)
+    site.url = server.url
     try:
         yield site
     finally:
         site.may_end.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        server.close()

@@ -1,15 +1,15 @@
 """An OTLP receiver: protobuf over HTTP, as a collector receives it."""
 
 import gzip
-import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.http_server import Handler, HttpServer
 
 
 @dataclass
@@ -60,29 +60,16 @@ def otlp_receiver():
     """A receiver on a free loopback port."""
     received = Received()
 
-    class Handler(BaseHTTPRequestHandler):
+    class OtlpHandler(Handler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.read_body()
             is_zipped = self.headers.get("Content-Encoding") == "gzip"
             if self.path == "/v1/traces":
                 received.bodies.append(gzip.decompress(body) if is_zipped else body)
             answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(200 if self.path == "/v1/traces" else 404)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            status = 200 if self.path == "/v1/traces" else 404
+            self.answer(status, answer, {"Content-Type": "application/x-protobuf"})
 
-        def log_message(self, *_args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    received.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with closing(HttpServer(OtlpHandler)) as server:
+        received.url = server.url
         yield received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -2,19 +2,19 @@
 
 import hmac
 import re
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+
+from tests.http_server import Handler, HttpServer
 
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
@@ -58,23 +58,15 @@ class Proxy:
     def __enter__(self):
         proxy = self
 
-        class Handler(_Handler):
+        class ProxyHandler(_Handler):
             owner = proxy
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
+        self._server = HttpServer(ProxyHandler)
+        self.url = self._server.url
         return self
 
     def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(60)
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server.close()
 
     def fail(self, pattern, **how):
         self.faults.append(Fault(pattern, **how))
@@ -88,16 +80,12 @@ class Proxy:
         self.faults.clear()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     owner: Proxy
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
 
     def _serve(self):
         owner = self.owner
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.read_body()
         # KMS names the operation in a header, S3 in method and URL.
         request = f"{self.headers.get('X-Amz-Target', '')} {self.command} {self.path}".strip()
         owner.requests.append(request)
@@ -136,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[:cut_after_bytes])
         self.close_connection = self.close_connection or cut_after_bytes is not None
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import ClassVar
 
 import pytest
@@ -11,11 +11,13 @@ import pytest
 from filmgate.admission.uploads import urls
 from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
 from filmgate.errors import UploadTooLarge, UrlNotAllowed
+from tests.http_server import Handler, HttpServer
 
 LOCAL = ipaddress.ip_address("127.0.0.1")
 
 
-class Handler(BaseHTTPRequestHandler):
+class FetchHandler(Handler):
+    protocol_version = "HTTP/1.0"
     hosts: ClassVar = []
     is_over: ClassVar = threading.Event()  # ends the slow response
 
@@ -83,19 +85,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Location", location)
         self.end_headers()
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture(scope="module")
 def port():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with closing(HttpServer(FetchHandler)) as server:
+        yield server.server_port
 
 
 @pytest.fixture
@@ -116,7 +110,7 @@ def get(port, monkeypatch):
 
 def test_the_connection_goes_to_the_checked_address_with_the_host_name(get):
     assert get("image").data == b"image"
-    assert Handler.hosts[-1] == "public.example", "without the default port of the scheme"
+    assert FetchHandler.hosts[-1] == "public.example", "without the default port of the scheme"
 
 
 def test_every_redirect_is_followed_and_checked(get):
@@ -134,17 +128,17 @@ def test_size_and_duration_are_limited(get):
         get("large")
     with pytest.raises(UrlNotAllowed):
         get("slow", seconds=0.5)
-    Handler.is_over.set()
+    FetchHandler.is_over.set()
 
 
 @pytest.mark.parametrize("part", ["informational", "headers", "chunk_line", "trailers"])
 def test_the_deadline_covers_every_part_of_the_response(get, part):
     """The server sends until the test ends it."""
-    Handler.is_over.clear()
+    FetchHandler.is_over.clear()
     with pytest.raises(UrlNotAllowed, match="timed out"):
         get(part, seconds=0.3)
-    assert not Handler.is_over.is_set()
-    Handler.is_over.set()
+    assert not FetchHandler.is_over.is_set()
+    FetchHandler.is_over.set()
 
 
 def test_the_deadline_covers_the_resolver_and_the_tls_handshake(port, monkeypatch):

@@ -1,9 +1,7 @@
 """The HTTP provider against an API with scripted responses."""
 
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import certifi
 import pytest
@@ -21,6 +19,7 @@ from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ProviderTask
 from filmgate.providers.http import parse_seconds
 from filmgate.settings import ProviderSettings
+from tests.http_server import Handler, HttpServer
 
 SPEC = VideoSpec(
     model="sora-2", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=7, steps=40
@@ -37,9 +36,11 @@ class ScriptedApi:
         self.responses, self.requests = {}, []
         api = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class ApiHandler(Handler):
+            protocol_version = "HTTP/1.0"  # a response without a length ends with its connection
+
             def respond(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = self.read_body()
                 api.requests.append((self.command, self.path, dict(self.headers), body))
                 status, headers, data = api.responses[self.command, self.path]
                 self.send_response(status)
@@ -48,23 +49,15 @@ class ScriptedApi:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = do_DELETE = respond  # noqa: N815 - names of the base class
+            do_GET = do_POST = do_DELETE = respond
 
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        server = HttpServer(ApiHandler)
+        self.url, self.close = server.url, server.close
 
     def respond(self, method, path, content, status=200, **headers):
         """Set the response to a method and path: bytes, or fields that are sent as JSON."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.responses[method, path] = (status, {k.replace("_", "-"): v for k, v in headers.items()}, data)
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """`filmgate doctor` has a verdict and a remedy for every mistake in the SQS queue."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +10,7 @@ from filmgate.scheduling.wakers.sqs_queues import SqsQueue
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict
 from tests.forks import run_process
+from tests.http_server import Handler, HttpServer
 from tests.sqs_pair import SqsPair
 
 
@@ -56,30 +56,18 @@ def test_a_queue_without_dead_letters_fails(sqs):
     assert (found.verdict, "RedrivePolicy" in found.remedy) == (Verdict.FAIL, True)
 
 
-class _Denies(BaseHTTPRequestHandler):
+class _Denies(Handler):
     """SQS for a role without permission."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps({"__type": "com.amazonaws.sqs#AccessDenied", "message": "not authorized"}).encode()
-        self.send_response(403)
-        self.send_header("Content-Type", "application/x-amz-json-1.0")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments):
-        pass
+        self.read_body()
+        body = json.dumps({"__type": "com.amazonaws.sqs#AccessDenied", "message": "not authorized"})
+        self.answer(403, body, {"Content-Type": "application/x-amz-json-1.0"})
 
 
 def test_a_missing_permission_is_named(sqs):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Denies)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        found = findings(sqs, endpoint=f"http://127.0.0.1:{server.server_port}")["SQS"]
-    finally:
-        server.shutdown()
-        server.server_close()
+    with closing(HttpServer(_Denies)) as server:
+        found = findings(sqs, endpoint=server.url)["SQS"]
     assert "sqs:GetQueueUrl is missing" in found.message
     assert (found.verdict, "allow that action" in found.remedy) == (Verdict.FAIL, True)
 

@@ -106,7 +106,7 @@ class ManagementHandler(BaseHTTPRequestHandler):
             case _:
                 self.send_error(HTTPStatus.NOT_FOUND)
 
-    do_HEAD = do_GET  # noqa: N815 - the name http.server calls
+    do_HEAD = do_GET
 
     def _send_json(self, status: HTTPStatus, answer: dict[str, object]) -> None:
         self._send(status, _JSON, json.dumps(answer).encode())

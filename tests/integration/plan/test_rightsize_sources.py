@@ -1,10 +1,8 @@
 """`plan rightsize` from CSV files, CloudWatch, Prometheus, and the workers of this installation."""
 
 import json
-import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,6 +19,7 @@ from filmgate.planner.rightsize import plan_rightsize
 from filmgate.scheduling.history import DeviceSeconds, History, record_device
 from filmgate.settings import QueueSettings
 from tests.aws import client
+from tests.http_server import Handler, HttpServer
 
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 
@@ -76,7 +75,7 @@ def test_a_source_that_is_neither_is_refused_with_the_forms(text):
 def prometheus(series, status=200):
     """A server that answers query_range with these samples by metric name."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class PrometheusHandler(Handler):
         def do_GET(self):
             query = parse_qs(urlsplit(self.path).query)["query"][0]
             values = series.get(query.partition("{")[0], [])
@@ -84,22 +83,10 @@ def prometheus(series, status=200):
             body = json.dumps({"status": "success", "data": {"result": found if values else []}})
             if status != 200:
                 body = json.dumps({"status": "error", "error": "bad_data: parse error"})
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.answer(status, body)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with closing(HttpServer(PrometheusHandler)) as server:
+        yield server.url
 
 
 def test_activity_from_the_dcgm_exporter_decides():
