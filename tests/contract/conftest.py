@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 
 from filmgate.database.engine import Database
-from filmgate.database.migration import migrate
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.settings import QueueSettings
@@ -65,7 +64,6 @@ def bench(database_url, waker, tmp_path):
     # Threads of a test wait for each other's locks; on a busy machine, longer than the default of 5 s.
     waits = {"timeout_seconds": 60.0}
     database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady, **waits)
-    migrate(database)
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     queue, reader = open_queue(database, keys, settings), open_reader(database, keys)
     yield Bench(database, queue, reader, clocks, settings)
