@@ -37,13 +37,15 @@ def site():
 
 
 def http_settings(site, **given):
-    return ClassifierSettings(kind="http", url=f"{site.url}/v1/moderations", **{"timeout_seconds": 5} | given)
+    return ClassifierSettings(
+        kind="http", url=f"{site.url}/v1/moderations", **{"timeout_seconds": 30} | given
+    )
 
 
 def open_remote(kind, site):
     if kind == "http":
         return HttpClassifier(http_settings(site), frozenset(RULES.categories))
-    settings = ClassifierSettings(kind=kind, region=REGION, endpoint=site.url, timeout_seconds=5)
+    settings = ClassifierSettings(kind=kind, region=REGION, endpoint=site.url, timeout_seconds=30)
     return ComprehendClassifier.open(settings)
 
 
@@ -139,16 +141,16 @@ def time_boxed(site, seconds, *fail_closed):
 
 
 def test_labels_of_rules_and_classifier_make_one_decision(site):
-    decision = time_boxed(site, 5).screen([f"a {FORBIDDEN} poster that says jo@example.com"], {})
+    decision = time_boxed(site, 30).screen([f"a {FORBIDDEN} poster that says jo@example.com"], {})
     assert decision.action is ScreeningAction.REJECT
     assert decision.rules == ("http.sexual", "personal.email")
     assert decision.categories == ("sexual",)
-    flagged = time_boxed(site, 5).screen([FORBIDDEN], {"sexual": ScreeningAction.FLAG})
+    flagged = time_boxed(site, 30).screen([FORBIDDEN], {"sexual": ScreeningAction.FLAG})
     assert (flagged.action, flagged.categories) == (ScreeningAction.FLAG, ("sexual",))
 
 
 def test_a_prompt_that_the_rules_reject_is_not_sent_to_the_classifier(site):
-    assert time_boxed(site, 5).screen(["a naked child"], {}).action is ScreeningAction.REJECT
+    assert time_boxed(site, 30).screen(["a naked child"], {}).action is ScreeningAction.REJECT
     assert site.requests == []
 
 

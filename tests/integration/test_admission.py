@@ -245,7 +245,7 @@ def test_a_rejection_names_the_category(client):
 
 def test_without_the_classifier_a_request_waits_or_is_flagged_by_category(tmp_path):
     with moderation_server() as site:
-        given = {"kind": "http", "url": site.url, "fail_closed": "sexual", "timeout_seconds": 5}
+        given = {"kind": "http", "url": site.url, "fail_closed": "sexual", "timeout_seconds": 30}
         settings = settings_for(tmp_path, **{f"classifier__{name}": value for name, value in given.items()})
         with running(settings) as service, service.client() as client:
             body = {"prompt": f"a {FORBIDDEN} scene"}

@@ -69,7 +69,7 @@ def api():
 
 
 def provider_of(api, **fields):
-    given = {"kind": "http", "url": f"{api.url}/v1", "api_key": "sk-secret", "timeout_seconds": 2}
+    given = {"kind": "http", "url": f"{api.url}/v1", "api_key": "sk-secret"}
     return open_provider(ProviderSettings(**given | fields))
 
 
