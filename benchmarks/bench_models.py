@@ -52,7 +52,7 @@ def measure_pull(size_bytes: int, bytes_per_second: float, connections: int, rou
             stream, pull = [], []
             for number in range(rounds):
                 stream.append(seconds_of(partial(download, remote, weights, folder / "plain")))
-                cache = ModelCache(folder / f"cache-{number}", settings, lambda _: remote)
+                cache = ModelCache(folder / f"cache-{number}", settings)
                 pull.append(seconds_of(partial(take, cache, LOCATION)))
     return {
         "stream_seconds": round(median(stream), 4),

@@ -11,6 +11,7 @@ import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
+from filmgate.aws import tenant_sessions
 from filmgate.aws.clients import Endpoint, open_s3
 from filmgate.aws.deployment import TENANT_TAG, Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
@@ -160,8 +161,9 @@ def test_a_session_is_opened_once_per_tenant_and_renewed_before_it_expires(worke
         store.put(clip_of(tenant), [b"clip"])
     assert opened == [[{"Key": "tenant", "Value": tenant}] for tenant in (ACME, GLOBEX)]
     # A session of 15 minutes is due for renewal at once.
+    monkeypatch.setattr(tenant_sessions, "SESSION_SECONDS", 900)
     place = Endpoint(REGION, site.url)
-    short = TenantSessions(ROLE, place, seconds=900).credentials(ACME)
+    short = TenantSessions(ROLE, place).credentials(ACME)
     client = open_s3(place, credentials=short)
     for _ in range(2):
         client.list_objects_v2(Bucket="films", Prefix="clips/acme/")

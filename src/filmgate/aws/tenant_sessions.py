@@ -27,9 +27,8 @@ T = TypeVar("T")
 class TenantSessions:
     """Credentials by tenant. botocore renews them in the background, 15 minutes before they expire."""
 
-    def __init__(self, role: str, endpoint: Endpoint, seconds: int = SESSION_SECONDS) -> None:
+    def __init__(self, role: str, endpoint: Endpoint) -> None:
         self._role = role
-        self._seconds = seconds
         self._sts = open_client("sts", endpoint)
 
     def credentials(self, tenant_id: TenantId) -> SessionCredentials:
@@ -42,7 +41,7 @@ class TenantSessions:
         answer = self._sts.assume_role(
             RoleArn=self._role,
             RoleSessionName=f"filmgate-{tenant_id}"[:64],
-            DurationSeconds=self._seconds,
+            DurationSeconds=SESSION_SECONDS,
             Tags=[{"Key": TAG_KEY, "Value": tenant_id}],
         )["Credentials"]
         return {

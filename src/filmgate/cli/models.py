@@ -235,7 +235,7 @@ def _stored(data: Path | None) -> "list[StoredModel]":
 
 def _print_models(found: "list[StoredModel]", *, is_json: bool) -> None:
     if is_json:
-        typer.echo(json.dumps({"models": [model.as_dict() for model in found]}))
+        typer.echo(json.dumps({"models": [asdict(model) for model in found]}))
         return
     width = max((len(model.model) for model in found), default=0)
     for model in found:

@@ -12,14 +12,13 @@ from pathlib import Path
 from filmgate.models.weights.cache import ModelCache
 from filmgate.models.weights.fetch import ReportProgress
 from filmgate.models.weights.location import is_remote, parse_location
-from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
 
 
 def open_cache(settings: ModelSettings, data: Path) -> ModelCache:
     """The model cache of this node."""
     folder = Path(settings.cache) if settings.cache else data / "models"
-    return ModelCache(folder, settings, lambda location: open_remote(location, settings))
+    return ModelCache(folder, settings)
 
 
 def ensure_local(model: str, cache: ModelCache, held: ExitStack, report: ReportProgress | None = None) -> str:

@@ -14,7 +14,7 @@ from filmgate.models.weights.journal import Journal
 from filmgate.models.weights.location import ModelLocation
 from filmgate.models.weights.locks import NodeLock, acquire_lock
 from filmgate.models.weights.manifest import FileRecord, Manifest, hash_file
-from filmgate.models.weights.remote import Remote
+from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
 from filmgate.telemetry.logs import Log
 
@@ -45,12 +45,9 @@ class Verification:
 class ModelCache:
     """Models in one folder on a local NVMe disk or in /dev/shm, shared by any number of processes."""
 
-    def __init__(
-        self, folder: Path, settings: ModelSettings, open_remote: Callable[[ModelLocation], Remote]
-    ) -> None:
+    def __init__(self, folder: Path, settings: ModelSettings) -> None:
         self._folder = folder
         self._settings = settings
-        self._open_remote = open_remote
 
     def acquire(self, location: ModelLocation, report: ReportProgress | None = None) -> AcquiredModel:
         """The model, pulled if it is not cached. A version never changes, so a cached one needs no request.
@@ -106,7 +103,7 @@ class ModelCache:
             return self._evict_until(lambda: sum(each.size_bytes for each in self.list_entries()) <= to_bytes)
 
     def _fill(self, entry: CacheEntry, report: ReportProgress | None) -> None:
-        remote = self._open_remote(entry.location)
+        remote = open_remote(entry.location, self._settings)
         manifest = remote.read_manifest()
         try:
             self._make_room(entry, manifest)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,9 +25,6 @@ class StoredModel:
     revision: str = ""
     licence: str = ""
     used_at: float | None = None
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
     @property
     def is_whole(self) -> bool:
