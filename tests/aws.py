@@ -1,6 +1,10 @@
 """AWS on this machine: a moto server over HTTP."""
 
+import os
 import secrets
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -33,6 +37,20 @@ def aws_url():
     yield f"http://{host}:{port}"
     server.stop()
     patch.undo()
+
+
+@contextmanager
+def moto_process(**environ):
+    """The URL of a moto server in another process, where IAM enforcement affects no other test."""
+    code = (
+        "from moto.server import ThreadedMotoServer as S; import sys\n"
+        "s = S(ip_address='127.0.0.1', port=0, verbose=False); s.start()\n"
+        "print(s.get_host_and_port()[1], flush=True); sys.stdin.read(); s.stop()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | environ, **pipes) as process:
+        # Leaving the block closes the server's stdin, which stops it.
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
 
 
 @cache

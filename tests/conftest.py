@@ -29,6 +29,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import (  # noqa: F401 - fixtures
+    database,
     database_url,
     postgres_server_url,
     postgres_url,

@@ -64,6 +64,14 @@ def sqlite_template(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def database(sqlite_template, tmp_path):
+    """An empty database in a file, at the newest schema."""
+    database = Database(f"sqlite:///{shutil.copyfile(sqlite_template, tmp_path / 'filmgate.db')}")
+    yield database
+    database.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request, tmp_path):
     """Both databases in turn, empty, at the newest schema."""

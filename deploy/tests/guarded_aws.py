@@ -4,9 +4,6 @@ moto checks the actions of S3, KMS and SQS, and the resources of S3. It ignores 
 """
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import boto3
@@ -14,6 +11,7 @@ import httpx
 from typer.testing import CliRunner
 
 from filmgate.cli import app
+from tests.aws import moto_process
 
 REGION, PROVIDER_REGION = "eu-central-1", "us-west-2"
 ACCOUNT = "123456789012"
@@ -32,11 +30,6 @@ ENVIRON = {
     "FILMGATE_AUDIT__SIGNING_KEY": f"kms://{AUDIT_ALIAS}",
     "FILMGATE_AUDIT__ANCHOR": f"s3://{AUDIT}/heads",
 }
-SERVER = (
-    "from moto.server import ThreadedMotoServer as S; import sys\n"
-    "s = S(ip_address='127.0.0.1', port=0, verbose=False); s.start()\n"
-    "print(s.get_host_and_port()[1], flush=True); sys.stdin.read(); s.stop()"
-)
 # The CloudFormation of moto cannot create these, or breaks.
 UNSUPPORTED = ("AWS::EC2::FlowLog", "AWS::EKS::PodIdentityAssociation")
 
@@ -144,10 +137,5 @@ def _for_moto(policy):
 
 @contextmanager
 def guarded_aws():
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    environ = os.environ | {"MOTO_ALLOW_NONEXISTENT_REGION": "true"}
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=pipe, stdout=pipe, stderr=null, env=environ
-    ) as process:
-        # Leaving the block closes the server's stdin, which stops it.
-        yield GuardedAws(f"http://127.0.0.1:{int(process.stdout.readline())}", build_template())
+    with moto_process(MOTO_ALLOW_NONEXISTENT_REGION="true") as url:
+        yield GuardedAws(url, build_template())

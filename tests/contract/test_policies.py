@@ -1,8 +1,6 @@
 """Policies checked against AWS: actions and condition keys exist, and an enforcing IAM agrees."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 
@@ -22,7 +20,7 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
 from filmgate.store.s3.multipart import PART_BYTES
 from filmgate.store.s3.store import S3Store
-from tests.aws import REGION
+from tests.aws import REGION, moto_process
 from tests.stores import parts_of
 
 DEPLOYMENT = Deployment(
@@ -141,15 +139,8 @@ ACCOUNT = "123456789012"
 @pytest.fixture(scope="module")
 def guarded():
     """A moto server with IAM enforcement: it checks actions and resources, but not conditions."""
-    code = (
-        "from moto.server import ThreadedMotoServer as S; import sys\n"
-        "s = S(ip_address='127.0.0.1', port=0, verbose=False); s.start()\n"
-        "print(s.get_host_and_port()[1], flush=True); sys.stdin.read(); s.stop()"
-    )
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=null) as process:
-        # Leaving the block closes the server's stdin, which stops it.
-        yield GuardedAws(f"http://127.0.0.1:{int(process.stdout.readline())}")
+    with moto_process() as url:
+        yield GuardedAws(url)
 
 
 class GuardedAws:

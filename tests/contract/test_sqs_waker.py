@@ -13,8 +13,6 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 
-from filmgate.database.engine import Database
-from filmgate.database.migration import migrate
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, TenantId
 from filmgate.scheduling import open_queue, open_reader
@@ -35,14 +33,6 @@ from tests.waiting import wait_until
 ACME = TenantId("acme")
 CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
 DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), uses_attempt=False)
-
-
-@pytest.fixture
-def database(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
-    migrate(database)
-    yield database
-    database.close()
 
 
 @pytest.fixture

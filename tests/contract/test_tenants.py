@@ -30,7 +30,6 @@ ACME = Tenant(
 @pytest.fixture
 def database(database_url):
     database = Database(database_url, clock=lambda: 1000.0)
-    migrate(database)
     yield database
     database.close()
 

@@ -6,9 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from filmgate.database.engine import Database
 from filmgate.database.group_commit import GroupCommit
-from filmgate.database.migration import migrate
 from filmgate.database.schema import jobs
 from filmgate.errors import QuotaExceeded
 from filmgate.jobs import Idempotency, Share
@@ -18,14 +16,6 @@ from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def database(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
-    migrate(database)
-    yield database
-    database.close()
 
 
 @pytest.fixture
