@@ -84,6 +84,10 @@ class Service:
     def hand(self):
         return Hand(self.services)
 
+    def cancel_waiting_jobs(self):
+        for job in self.services.reader.snapshot().queued:
+            self.services.queue.cancel(job.tenant_id, job.job_id)
+
 
 @contextmanager
 def running(settings, provider=None, tracer=NO_TRACER):

@@ -18,6 +18,15 @@ def service(tmp_path_factory):
         yield service
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_jobs(request):
+    """The worker of the next test takes the job of that test, whatever this one has left on the server."""
+    service = request.getfixturevalue("service") if "service" in request.fixturenames else None
+    yield
+    if service is not None:
+        service.cancel_waiting_jobs()
+
+
 @pytest.fixture
 def client(service):
     with service.client() as client:
