@@ -11,9 +11,9 @@ from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from filmgate.tenants.base import Scope, key_id_of
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def worker(service):
-    """A live worker."""
+    """A worker that is alive, however long the tests before took."""
     hand = service.hand()
     hand.announce()
     return hand
@@ -21,8 +21,9 @@ def worker(service):
 
 def test_an_estimate_predicts_the_job_and_creates_none(client):
     body = {"prompt": "a red ball", "seconds": "2", "size": "1280x720"}
+    before = client.get("/v1/videos").json()
     estimate = client.post("/v1/videos/estimate", json=body).json()
-    assert client.get("/v1/videos").json()["data"] == []
+    assert client.get("/v1/videos").json() == before
     video = client.post("/v1/videos", json=body).json()
     shared = estimate.keys() & video.keys() - {"object"}
     assert {name: estimate[name] for name in shared} == {name: video[name] for name in shared}
