@@ -4,14 +4,16 @@ import secrets
 import unicodedata
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from filmgate.errors import InvalidField, SettingsError, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
 from filmgate.models.limits import ModelLimits
 from filmgate.models.pixel_formats import check_pixel_format
 from filmgate.models.quality import FULL, effective_level
-from filmgate.settings import AdmissionSettings
+
+if TYPE_CHECKING:  # `filmgate --help` needs no settings
+    from filmgate.settings import AdmissionSettings
 
 MAX_SEED = 2**63 - 1
 _ALLOWED_CONTROLS = "\n\r\t"
@@ -123,7 +125,7 @@ def to_spec(
 
 
 def check_request(
-    request: VideoRequest, model: str, limits: ModelLimits, settings: AdmissionSettings, codec: str
+    request: VideoRequest, model: str, limits: ModelLimits, settings: "AdmissionSettings", codec: str
 ) -> VideoSpec:
     """The spec of a request under the limits of an installation. Raises UsageError."""
     check_pixel_format(request.pixel_format, codec)
