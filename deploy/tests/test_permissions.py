@@ -59,6 +59,7 @@ SERVICES = ("s3", "kms", "sqs", "bedrock", "bedrock-runtime", "comprehend")
 # Permissions that no call names, with the reason.
 WITHOUT_A_CALL = {
     ("ListModels", "s3:ListBucket"): "a missing model answers 404 instead of 403",
+    ("ListObjects", "s3:ListBucket"): "a missing object answers 404 instead of 403",
     ("UseModels", "s3:AbortMultipartUpload"): "boto3 aborts an upload that fails",
 }
 # Calls that are denied on purpose. The doctor reports them: as warnings for a process, which does not

@@ -17,6 +17,7 @@ _READ_AND_WRITE = ("kms:Decrypt", "kms:GenerateDataKey")
 def _list(scope: TenantScope) -> list[Document]:
     bucket = scope.deployment.bucket_arn()
     return [
+        # Without ListBucket, S3 answers 403 instead of 404 for an object that does not exist.
         allow(
             "ListObjects",
             ["s3:ListBucket", "s3:ListBucketVersions"],
