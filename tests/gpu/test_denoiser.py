@@ -1,5 +1,7 @@
 """The denoiser on a real GPU. Run it with `pytest tests/gpu --override-ini addopts=`."""
 
+from statistics import fmean
+
 import pytest
 import torch
 from diffusers import UniPCMultistepScheduler
@@ -17,9 +19,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
 ]
 
-# Which of two roundings is closer to float32 depends a little on the seed. A fused pass of Wan 2.1 1.3B is at
-# 1.48e-2 (832x480), an eager one at 1.50e-2. Ten steps of a clip amplify the difference.
-PASS_MARGIN, CLIP_MARGIN = 1.02, 1.2
+# Which of two roundings is closer to float32 depends on the seed, so the mean of six is compared. One step of
+# Flipbook: eager 9.2e-3, fused 7.8e-3 (one H200). Ten steps amplify the differences until chance decides:
+# eager is between 5e-3 and 4.3e-2 there.
+SEEDS = range(1, 7)
+MARGIN = 1.02
 
 
 def renderer_of(**fields):
@@ -28,38 +32,44 @@ def renderer_of(**fields):
     return model, Renderer(model, settings, is_reused=True)
 
 
-def denoise(model, renderer):
-    request = make_clip_request(model, size="256x256", frames=9, steps=10, seed=1)
+def denoise(model, renderer, seed=1, steps=10):
+    request = make_clip_request(model, size="256x256", frames=9, steps=steps, seed=seed)
     return renderer.denoise(request, Control())
 
 
-def latents_of(model, renderer):
-    return denoise(model, renderer).latents.float()
-
-
-@pytest.fixture(scope="module")
-def eager():
-    return latents_of(*renderer_of(compile="off", kernels="off"))
+def first_steps(model, renderer):
+    return [denoise(model, renderer, seed, steps=1).latents.float() for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
 def precise():
-    return latents_of(*renderer_of(compile="off", dtype="float32"))
+    return first_steps(*renderer_of(compile="off", dtype="float32"))
 
 
-def test_a_worker_compiles_without_fused_kernels_and_gives_the_same_latents(eager, precise):
+@pytest.fixture(scope="module")
+def eager_error(precise):
+    return mean_error(first_steps(*renderer_of(compile="off", kernels="off")), precise)
+
+
+def mean_error(found, precise):
+    return fmean(relative_norm(one, other) for one, other in zip(found, precise, strict=True))
+
+
+def test_a_worker_compiles_without_fused_kernels_and_is_no_further_from_float32_than_eager(
+    eager_error, precise
+):
     model, renderer = renderer_of(kernels="off")
-    compiled = latents_of(model, renderer)
+    compiled = first_steps(model, renderer)
     assert renderer._denoiser.compiled.is_on
-    assert relative_norm(compiled, precise) <= CLIP_MARGIN * relative_norm(eager, precise)
+    assert mean_error(compiled, precise) <= MARGIN * eager_error
 
 
-def test_fused_kernels_are_no_further_from_float32_than_eager(eager, precise):
+def test_fused_kernels_are_no_further_from_float32_than_eager(eager_error, precise):
     """Also without a worker: they need no compilation of minutes."""
     model, renderer = renderer_of(compile="off")
-    fused = latents_of(model, renderer)
+    fused = first_steps(model, renderer)
     assert renderer._denoiser.fused.networks
-    assert relative_norm(fused, precise) <= CLIP_MARGIN * relative_norm(eager, precise)
+    assert mean_error(fused, precise) <= MARGIN * eager_error
 
 
 def test_a_pass_of_full_size_is_fused_and_no_further_from_float32_than_eager():
@@ -69,15 +79,16 @@ def test_a_pass_of_full_size_is_fused_and_no_further_from_float32_than_eager():
     for name in ("eager", "fused", "fused_torch"):
         bench.measure(name, (480, 272))
     errors = bench.measure("float32", (480, 272)).relative_differences
-    assert max(errors["fused"], errors["fused_torch"]) <= PASS_MARGIN * errors["eager"]
+    assert max(errors["fused"], errors["fused_torch"]) <= MARGIN * errors["eager"]
 
 
-def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
+def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit():
     model, renderer = renderer_of(compile="off", kernels="off")
     first, second = (denoise(model, renderer) for _ in range(2))
     assert (first.is_text_cached, second.is_text_cached) == (False, True)
     assert torch.equal(first.latents, second.latents)
-    assert torch.equal(first.latents.float(), eager)
+    other = denoise(*renderer_of(compile="off", kernels="off"))
+    assert torch.equal(first.latents, other.latents)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 6])
