@@ -56,7 +56,7 @@ LEVELS = (
     QualityLevel(FULL, "Computes every pass."),
     QualityLevel(
         "balanced",
-        "Computes two thirds of the passes and predicts the others; 50 dB from full on Flipbook at 30 "
+        "Computes two thirds of the passes and predicts the others; 55 dB from full on Flipbook at 30 "
         "steps without guidance, less with guidance.",
         start_share=0.23,
         end_share=0.1,
@@ -64,7 +64,7 @@ LEVELS = (
     ),
     QualityLevel(
         "draft",
-        "Computes half of the passes and predicts the others; 42 dB from full on Flipbook at 30 steps "
+        "Computes half of the passes and predicts the others; 46 dB from full on Flipbook at 30 steps "
         "without guidance, less with guidance.",
         start_share=0.23,
         end_share=0.1,
