@@ -316,13 +316,13 @@ def test_a_model_that_does_not_fit_on_the_device_may_be_evicted(site, tmp_path, 
     folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
     site.remote().push(folder)
     site.remote(other).push(folder)
-    needed = [2, 2, 3]  # bytes: each model is loaded once at the start, then `other` has grown
+    needed = [2 << 30, 2 << 30, 3 << 30]  # each model is loaded once at the start, then `other` has grown
     monkeypatch.setattr("filmgate.worker.gpu_runner.estimate_bytes", lambda *_: needed.pop(0))
-    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: 2)
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: 2 << 30)
 
     def check(runner):
         spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
-        with pytest.raises(OutOfMemory, match="other needs 3 bytes"):
+        with pytest.raises(OutOfMemory, match="other needs 3.0 GiB of GPU memory, but only 2.0 GiB"):
             list(runner.render(RenderTask(spec)))
         assert read_uses(site, tmp_path) == {"tiny": True, "other": False}
 
