@@ -7,6 +7,7 @@ import torch
 from diffusers import UniPCMultistepScheduler
 
 from benchmarks.denoise_variants import Case, open_bench, relative_norm
+from filmgate.pipeline import trials
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import find_first_step, non_blocking_steps
 from filmgate.pipeline.loading.loader import load_model
@@ -64,8 +65,9 @@ def test_a_worker_compiles_without_fused_kernels_and_is_no_further_from_float32_
     assert mean_error(compiled, precise) <= MARGIN * eager_error
 
 
-def test_fused_kernels_are_no_further_from_float32_than_eager(eager_error, precise):
-    """Also without a worker: they need no compilation of minutes."""
+def test_fused_kernels_are_no_further_from_float32_than_eager(eager_error, precise, monkeypatch):
+    """Also without a worker: they need no compilation of minutes. They win, however busy this machine is."""
+    monkeypatch.setattr(trials, "_wins", lambda *_: True)
     model, renderer = renderer_of(compile="off")
     fused = first_steps(model, renderer)
     assert renderer._denoiser.fused.networks

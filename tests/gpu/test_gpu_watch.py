@@ -222,7 +222,7 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
 
 
 def test_a_worker_that_cannot_use_its_gpu_does_not_start(runner):
-    """A machine with a GPU that CUDA hides: `auto` and `cuda` are errors that say what to do."""
+    """A machine with a GPU that CUDA does not find: `auto` and `cuda` are errors that say what to do."""
     program = (
         "import sys\n"
         "from filmgate.errors import DeviceError\n"
@@ -234,7 +234,7 @@ def test_a_worker_that_cannot_use_its_gpu_does_not_start(runner):
         "        print(name, 'error', exc)\n"
     )
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
+    environ = os.environ | {"CUDA_VISIBLE_DEVICES": "99", "PYTHONPATH": path}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=True)
     auto, cuda = done.stdout.splitlines()
