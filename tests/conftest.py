@@ -15,8 +15,10 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # The server and worker processes of all tests run side by side.
 os.environ["FILMGATE_MANAGEMENT__PORT"] = "0"
-# Set before Triton is imported: kernels are interpreted and run without a GPU. tests/gpu sets it to 0.
-os.environ.setdefault("TRITON_INTERPRET", "1")
+# Set before Triton and torch are imported: kernels are interpreted, and the GPUs of the machine are hidden.
+# The command of tests/gpu sets TRITON_INTERPRET to 0.
+if os.environ.setdefault("TRITON_INTERPRET", "1") == "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from collections.abc import Callable
 from functools import cache

@@ -44,4 +44,5 @@ def nvml(nvml_library, tmp_path, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setenv("FAKE_NVML", str(file))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")  # tests/conftest.py hides the GPUs of this machine
     return FakeNvml(file)

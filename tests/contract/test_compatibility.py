@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from filmgate.errors import DeviceError
-from filmgate.pipeline.doctor import examine_drivers
+from filmgate.pipeline.doctor import examine, examine_drivers
 from filmgate.pipeline.loading import compatibility, memory
 from filmgate.pipeline.loading.compatibility import (
     TorchBuild,
@@ -113,6 +113,19 @@ def test_a_machine_without_a_gpu_renders_on_the_cpu(nvml, tmp_path, monkeypatch)
     nvml.set(init=9)
     monkeypatch.setattr(compatibility, "PCI_DEVICES", tmp_path)
     assert choose_device("auto").type == "cpu"
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hiding_all_gpus_is_a_choice_of_the_cpu_and_doctor_says_so(nvml, monkeypatch, hidden):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert choose_device("auto").type == "cpu"
+    (gpu,) = (finding for finding in examine() if finding.subject == "GPU")
+    assert (gpu.verdict, gpu.message.partition(" hides")[0]) == (Verdict.WARN, "CUDA_VISIBLE_DEVICES")
+    assert "unset CUDA_VISIBLE_DEVICES" in gpu.remedy
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(DeviceError, match="NVIDIA H200"):
+        choose_device("auto")
 
 
 def test_doctor_reports_every_gpu(nvml):

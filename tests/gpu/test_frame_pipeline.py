@@ -156,7 +156,7 @@ def test_device_memory_does_not_grow_with_clip_length(vae, tmp_path):
 
 
 def requested_bytes():
-    """What tensors asked for. `torch.cuda.memory_allocated` adds the unused rest of each block, up to 1 MiB."""
+    """What tensors asked for. `torch.cuda.memory_allocated` adds the unused rest of each block."""
     return torch.cuda.memory_stats()["requested_bytes.all.current"]
 
 

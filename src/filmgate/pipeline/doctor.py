@@ -9,6 +9,7 @@ from filmgate.pipeline.denoise.acceleration import find_missing_tool
 from filmgate.pipeline.encode.encoder import HARDWARE, SOFTWARE, accepts_options, probe_encoder
 from filmgate.pipeline.loading.compatibility import (
     TorchBuild,
+    are_gpus_hidden,
     explain_unused_gpu,
     find_facts,
     find_mismatches,
@@ -38,6 +39,14 @@ def _gpus() -> Iterator[Finding]:
         message, _, remedy = problem.rpartition("; ")
         yield Finding("GPU", Verdict.FAIL, message, remedy)
         yield from examine_drivers(read_torch_build())
+        return
+    if are_gpus_hidden():
+        yield Finding(
+            "GPU",
+            Verdict.WARN,
+            "CUDA_VISIBLE_DEVICES hides every GPU from this process; it can run only small models",
+            "unset CUDA_VISIBLE_DEVICES to use the GPUs of this machine",
+        )
         return
     yield Finding(
         "GPU",

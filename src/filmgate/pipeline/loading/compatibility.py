@@ -63,6 +63,11 @@ def find_mig_uuid() -> str | None:
     return first if first.startswith("MIG-") else None
 
 
+def are_gpus_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in {"", "-1"}
+
+
 def count_pci_gpus() -> int:
     """NVIDIA GPUs on the bus, also those without a driver; 0 where the bus cannot be read."""
     if not PCI_DEVICES.is_dir():
@@ -115,7 +120,9 @@ def _compare_with_catalog(gpu: GpuModel, cuda: tuple[int, int], facts: CatalogGp
 
 
 def explain_unused_gpu() -> str | None:
-    """Why the NVIDIA GPU of this machine cannot be used, with the remedy; None on a machine without one."""
+    """Why the NVIDIA GPU of this machine cannot be used, with the remedy; None if it has none or hides it."""
+    if are_gpus_hidden():
+        return None
     build = read_torch_build()
     for gpu in read_gpus():
         fatal = (each for each in find_mismatches(gpu, build, find_facts(gpu)) if each.is_fatal)
