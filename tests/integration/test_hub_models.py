@@ -145,6 +145,14 @@ def test_an_adapter_of_the_hub_is_pulled_once_checked_and_pinned(adapters):
     }
 
 
+def test_a_repository_without_a_file_name_is_not_one_of_two_pulled_files(adapters):
+    adapters.files["other.safetensors"] = b"other"
+    for name in ("style", "other"):
+        ensure_adapter(f"{ID}/{name}.safetensors", None, None)
+    with pytest.raises(UsageError, match="has 2 safetensors files; name one of other.safetensors, style"):
+        ensure_adapter(ID, None, None)
+
+
 def test_errors_of_an_adapter_include_a_remedy(adapters):
     with pytest.raises(
         UsageError, match=f"{ID} has no file a.safetensors; name one of fp8/style.safetensors,"

@@ -7,7 +7,7 @@ another @REVISION, changes the revision.
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -107,7 +107,10 @@ def ensure_hub_adapter(text: str) -> Path:
         kept = () if found is None else tuple(file.path for file in found.manifest.files)
         pinned = repository if found is None else f"{found.id}@{found.revision}"
         found = pull_hub_model(pinned, choose=lambda info: _choose_adapter(info, path, kept))
-    return found.folder / (path or _adapter_files(found, path)[0])
+    names = _adapter_files(found, path)
+    if len(names) != 1:
+        raise _must_name_one(found.id, path, names, names)
+    return found.folder / names[0]
 
 
 def _adapter_files(model: HubModel, path: str) -> list[str]:
@@ -125,14 +128,17 @@ def _choose_adapter(info: "ModelInfo", path: str, kept: tuple[str, ...]) -> dict
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     names = [path] if path in sizes else [name for name in sizes if not path and _is_adapter(name)]
     if len(names) != 1:
-        others = sorted(name for name in sizes if name.endswith(".safetensors"))
-        example = f"{info.id}/{others[0]}" if others else "OWNER/NAME/FILE.safetensors"
-        raise UsageError(
-            f"{info.id} has {'no file ' + path if path else f'{len(names)} safetensors files'}; name one of "
-            f"{', '.join(others) or 'another repository'}, as in {example}",
-            option="models.adapters_file",
-        )
+        raise _must_name_one(info.id, path, names, [name for name in sizes if name.endswith(".safetensors")])
     return {name: size for name, size in sizes.items() if name in (*names, *kept)}
+
+
+def _must_name_one(hub_id: str, path: str, names: Sequence[str], others: Sequence[str]) -> UsageError:
+    example = f"{hub_id}/{min(others)}" if others else "OWNER/NAME/FILE.safetensors"
+    return UsageError(
+        f"{hub_id} has {'no file ' + path if path else f'{len(names)} safetensors files'}; name one of "
+        f"{', '.join(sorted(others)) or 'another repository'}, as in {example}",
+        option="models.adapters_file",
+    )
 
 
 def evict_hub_model(hub_id: str) -> bool:
