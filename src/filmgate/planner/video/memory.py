@@ -124,7 +124,7 @@ def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
     if placement.offload == "text":
         return text
     net = model.denoiser
-    denoiser = net.params * net.copies * bytes_per_value(placement.weights)
+    denoiser = (net.params * net.copies + net.extra_params) * bytes_per_value(placement.weights)
     return text + denoiser + model.vae.params * HALF_BYTES
 
 

@@ -7,7 +7,15 @@ import pytest
 from filmgate.catalog.gpus import GIB
 from filmgate.jobs import Size, Stage
 from filmgate.planner.video.clip import clip_for
-from filmgate.planner.video.memory import Placement, budget, decode_bytes, first_fit, placement_changes
+from filmgate.planner.video.memory import (
+    Placement,
+    budget,
+    decode_bytes,
+    first_fit,
+    offloaded_bytes,
+    placement_changes,
+    stored_bytes,
+)
 
 
 @pytest.fixture
@@ -46,6 +54,12 @@ def test_two_experts_take_twice_the_memory_unless_they_are_offloaded(catalog):
     resident = budget(model, clip, Placement()).peak_bytes
     staged = budget(model, clip, Placement(offload="model")).peak_bytes
     assert resident - staged > 2 * 14_288_491_584
+
+
+@pytest.mark.parametrize("name", ["ltx-2-19b", "wan2.2-t2v-a14b"])
+def test_all_weights_wait_in_host_memory_when_every_component_is_offloaded(catalog, name):
+    model = catalog.video_model(name)
+    assert offloaded_bytes(model, Placement(offload="model")) == stored_bytes(model)
 
 
 def test_every_placement_change_lowers_the_peak(small):
