@@ -58,8 +58,10 @@ def test_without_a_live_worker_the_position_is_known_and_the_eta_is_not(tmp_path
         first = create(client)  # accepted: workers may still be starting
         assert (first["queue_position"], first["eta_seconds"]) == (1, None), "no worker, no promise"
         service.services.forecast.refresh()  # which has the job in its snapshot now
-        again = client.get(f"/v1/videos/{first['id']}").json()
+        response = client.get(f"/v1/videos/{first['id']}")
+        again = response.json()
         assert (again["queue_position"], again["eta_seconds"]) == (1, None)
+        assert response.headers["openai-poll-after-ms"] == "1000"
         estimate = client.post("/v1/videos/estimate", json={"prompt": PROMPT}).json()
         assert (estimate["queue_position"], estimate["ready_in_seconds"]) == (2, None)
         monkeypatch.setattr(service.services.forecast, "_started_at", time.monotonic() - TIMEOUT_SECONDS)

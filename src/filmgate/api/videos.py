@@ -59,6 +59,7 @@ _LINKS = links(
 _DELETE_POLL_SECONDS = 0.1
 _POLLS_PER_JOB = 20
 _POLL_MS = (250, 10_000)
+_UNKNOWN_ETA_SECONDS = 20.0  # polled once per second, as without the header
 _MAX_KEY_CHARS = 255
 
 
@@ -283,7 +284,10 @@ def _to_response(video: Video, headers: dict[str, str] | None = None) -> Respons
 def poll_after_ms(video: Video) -> int:
     """The polling interval. The SDK uses the first value for the whole job."""
     low, high = _POLL_MS
-    return min(max(int((video.eta_seconds or 0.0) * 1000 / _POLLS_PER_JOB), low), high)
+    if video.status in {"completed", "failed"}:
+        return low
+    eta = _UNKNOWN_ETA_SECONDS if video.eta_seconds is None else video.eta_seconds
+    return min(max(int(eta * 1000 / _POLLS_PER_JOB), low), high)
 
 
 def _json(text: str, headers: dict[str, str] | None = None) -> Response:
