@@ -186,6 +186,18 @@ def test_a_drained_job_can_be_leased_at_once_and_uses_no_attempt(queue):
     assert (lease.job.attempt, lease.fence) == (1, 2)
 
 
+def test_a_pause_from_before_the_clock_stepped_back_is_over_for_leases_and_forecast(queue, reader, clocks):
+    """The steady clock starts again when the host does, or follows a server whose clock was corrected."""
+    queue.enqueue(make_ticket())
+    queue.fail_attempt(queue.lease(make_offer()), CRASH)
+    (paused,) = reader.snapshot().queued
+    assert paused.ready_in == 2.0
+    clocks.steady -= 5000.0
+    (job,) = reader.snapshot().queued
+    assert job.ready_in == 0.0
+    assert queue.lease(make_offer()).job.id == job.job_id
+
+
 def test_a_job_whose_workers_all_die_fails_as_worker_lost(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     for _ in range(3):

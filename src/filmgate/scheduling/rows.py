@@ -46,6 +46,13 @@ IS_DUE = sa.or_(
 )
 
 
+def seconds_until_due(row: Row, steady_now: float) -> float:
+    """Until a lease or a backoff is over; 0.0 where IS_DUE is true."""
+    if row["wake_set_at"] - _CLOCK_STEP_SECONDS > steady_now:
+        return 0.0
+    return max(float(row["wake_at"] - steady_now), 0.0)
+
+
 def ready_heads(*columns: sa.Column[Any]) -> sa.Select[Any]:
     """The ready jobs of one tenant, route and model, in the order in which they are leased."""
     return (

@@ -13,7 +13,14 @@ import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, invocations, job_counts, jobs
 from filmgate.jobs import JobId, JobState, Route, RouteReason, StageSeconds, TenantId, VideoSpec, WorkerId
-from filmgate.scheduling.rows import Row, ready_heads, to_predicted, to_routing, to_spec
+from filmgate.scheduling.rows import (
+    Row,
+    ready_heads,
+    seconds_until_due,
+    to_predicted,
+    to_routing,
+    to_spec,
+)
 from filmgate.scheduling.workers import WorkerStatus, read_alive
 
 # At least this many jobs per tenant, route and model are listed one by one.
@@ -158,10 +165,11 @@ def read_snapshot(
     woken = _WOKEN.add_columns(*_SPECS) if has_specs else _WOKEN
     for row in connection.execute(woken).mappings():
         worker = alive.get(row["worker_id"]) if row["state"] == JobState.RUNNING else None
-        if worker is not None and row["wake_at"] > steady_now:
+        ready_in = seconds_until_due(row, steady_now)
+        if worker is not None and ready_in > 0:
             running[worker.worker_id].append(_to_running(row, now, worker.speed))
         else:
-            queued.append(_to_queued(row, ready_in=max(row["wake_at"] - steady_now, 0.0)))
+            queued.append(_to_queued(row, ready_in=ready_in))
     listed, tails = _read_lanes(connection, queued, has_specs=has_specs, limit=limit)
     return Snapshot(
         now=now,
