@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -200,6 +201,33 @@ def test_decisions_other_than_the_default_are_counted_by_route_and_reason(queue,
     queue.reroute([move(on_gpu[0]), move(on_gpu[1], Route.GPU, Routing(RouteReason.POLICY, "not allowed"))])
     counted = {(one.route, one.reason): one.jobs for one in reader.statistics().routed}
     assert counted == {(Route.MANAGED, RouteReason.DEADLINE): 2, (Route.GPU, RouteReason.POLICY): 1}
+
+
+def test_two_replicas_that_move_and_keep_jobs_of_the_same_tenants_do_not_deadlock(bench, queue):
+    """One sends a job of `a` to the provider and keeps one of `b`, the other the reverse."""
+    of_a, of_b = ([queue.enqueue(make_ticket(tenant)) for _ in range(2)] for tenant in ("a", "b"))
+    stay = Routing(RouteReason.POLICY, "not allowed")
+    both_in_between = threading.Barrier(2)
+    moved = Counter()
+
+    def meet(_connection, _cursor, statement, *_rest):
+        if "jobs.state = 'running' AND jobs.route = 'gpu'" in statement:
+            with suppress(threading.BrokenBarrierError):
+                both_in_between.wait(1.0)
+
+    def spill(name, leaving, staying):
+        moved[name] = queue.reroute([move(leaving), move(staying, Route.GPU, stay)])
+
+    sa.event.listen(bench.database.engine, "before_cursor_execute", meet)
+    threads = [
+        threading.Thread(target=spill, args=("1", of_a[0], of_b[0])),
+        threading.Thread(target=spill, args=("2", of_b[1], of_a[1])),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert moved == {"1": 1, "2": 1}
 
 
 def test_a_job_is_leased_once_while_spill_and_workers_compete(bench, queue):

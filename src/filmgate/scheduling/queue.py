@@ -1,5 +1,6 @@
 """The JobQueue on one database, SQLite or PostgreSQL. Every change is one transaction."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -33,7 +34,7 @@ from filmgate.scheduling.acceptance import Acceptance
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
 from filmgate.scheduling.claims import Channel, ReadyJob, find_ready
 from filmgate.scheduling.leasing import CANCELLED, Leasing
-from filmgate.scheduling.rerouting import lock_lost, move_jobs
+from filmgate.scheduling.rerouting import lock_accounts, lock_lost, move_jobs
 from filmgate.scheduling.rows import (
     IS_DUE,
     Row,
@@ -103,6 +104,7 @@ class SqlQueue:
         self._sealer = Sealer(keys)
         self._settings = settings
         self._waker = waker
+        self._has_answered = True  # the last `lease` was neither refused nor ended by an outage
         self._acceptance = Acceptance(database, self._sealer, settings.retry_window_seconds)
         self.digests = self._acceptance.digests
         self._transitions = Transitions(database, settings, usd_per_gpu_hour)
@@ -123,7 +125,13 @@ class SqlQueue:
         return self._read(row) if row is not None else None
 
     def lease(self, offer: Offer) -> Lease | None:
-        if not self._may_lease() or (wakeup := self._waker.take(offer)) is None:
+        self._has_answered = False
+        lease = self._lease(offer) if (may_lease := self._may_lease()) else None
+        self._has_answered = may_lease
+        return lease
+
+    def _lease(self, offer: Offer) -> Lease | None:
+        if (wakeup := self._waker.take(offer)) is None:
             return None
         try:
             lease = self._leasing.named(offer, wakeup.job_id) if wakeup.job_id is not None else None
@@ -135,7 +143,11 @@ class SqlQueue:
         return lease
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
-        self._waker.wait(offer, is_stopping)
+        if self._has_answered:
+            self._waker.wait(offer, is_stopping)
+        elif not is_stopping():
+            # The waker keeps its wake-ups until they can be used, so it would return immediately.
+            time.sleep(self._settings.poll_seconds)
 
     def _read(self, row: Row) -> Job:
         """The job of a row, after the transaction. Its prompt is "" while the tenant's key cannot be used."""
@@ -182,10 +194,10 @@ class SqlQueue:
         job = _to_job(row, lease.job.spec)
         if job.state.is_final:
             self._waker.ended(lease, None)
-        elif failed.uses_attempt or delay > 0:
+        elif failed.uses_attempt:
             self._waker.ended(lease, delay)
         else:
-            self._waker.returned(lease, _to_ready(job))
+            self._waker.returned(lease, _to_ready(job), delay)
         return job
 
     def _fail_attempt(
@@ -240,6 +252,7 @@ class SqlQueue:
 
     def reroute(self, moves: Sequence[Move]) -> int:
         with self._database.write() as connection:
+            lock_accounts(connection, moves)
             for row in lock_lost(connection, moves, self._database.steady_now(connection)):
                 self._leasing.release(connection, row)
             moved = move_jobs(connection, moves, self._database.moment(connection).now)

@@ -46,13 +46,17 @@ _MOVE = _REASON.values(
 )
 
 
+def lock_accounts(connection: sa.Connection, moves: Sequence[Move]) -> None:
+    """All of them at once and in order: two transactions that move jobs cannot wait for each other."""
+    connection.execute(_LOCK_ACCOUNTS, {"tenants": sorted({move.tenant_id for move in moves})}).all()
+
+
 def lock_lost(connection: sa.Connection, moves: Sequence[Move], steady_now: float) -> Sequence[Row]:
-    """The running jobs whose lease has ended and that leave the local GPUs, locked with their accounts."""
+    """The running jobs whose lease has ended and that leave the local GPUs, locked after their accounts."""
     leaving = {move.job_id: move.tenant_id for move in moves if move.route is not Route.GPU}
     if not leaving:
         return ()
     tenants = {"tenants": sorted(set(leaving.values()))}
-    connection.execute(_LOCK_ACCOUNTS, tenants).all()
     found = connection.execute(_FIND_LOST, tenants | {"steady_now": steady_now}).mappings()
     return [row for row in found if row["id"] in leaving]
 
@@ -64,7 +68,7 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
     before (and not found here) or moved before (and not found there).
     """
     by_id = {move.job_id: move for move in moves}
-    connection.execute(_LOCK_ACCOUNTS, {"tenants": sorted({move.tenant_id for move in moves})}).all()
+    lock_accounts(connection, moves)
     pairs = [(row, by_id[row["id"]]) for row in connection.execute(_FIND, {"ids": list(by_id)}).mappings()]
     staying = [(row, move) for row, move in pairs if row["route"] == move.route]
     moving = [(row, move) for row, move in pairs if row["route"] != move.route]

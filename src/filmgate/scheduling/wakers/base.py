@@ -68,8 +68,8 @@ class Waker(Protocol):
         """The attempt ended; the job is final, or it can be leased again in `retry_in` seconds."""
         ...
 
-    def returned(self, lease: Lease, job: ReadyJob) -> None:
-        """The worker handed the job back: it can be leased again immediately."""
+    def returned(self, lease: Lease, job: ReadyJob, ready_in: float) -> None:
+        """The worker handed the job back without using an attempt: it can be leased in `ready_in` seconds."""
         ...
 
     def sweep(self, queue: SweptQueue) -> None:

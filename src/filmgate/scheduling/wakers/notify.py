@@ -45,8 +45,9 @@ class NotifyWaker(PollWaker):
                 job_id=job.job_id,
             )
 
-    def returned(self, lease: Lease, job: ReadyJob) -> None:  # noqa: ARG002
-        self.notify(job)
+    def returned(self, lease: Lease, job: ReadyJob, ready_in: float) -> None:  # noqa: ARG002
+        if not ready_in:
+            self.notify(job)
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
         try:

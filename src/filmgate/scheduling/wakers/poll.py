@@ -40,7 +40,7 @@ class PollWaker:
     def ended(self, lease: Lease, retry_in: float | None) -> None:
         pass
 
-    def returned(self, lease: Lease, job: ReadyJob) -> None:
+    def returned(self, lease: Lease, job: ReadyJob, ready_in: float) -> None:
         pass
 
     def sweep(self, queue: SweptQueue) -> None:

@@ -135,9 +135,17 @@ class SqsWaker:
         else:
             self._hide(message, retry_in)
 
-    def returned(self, lease: Lease, job: ReadyJob) -> None:
+    def returned(self, lease: Lease, job: ReadyJob, ready_in: float) -> None:
+        """The job is not at fault, so its message must not collect receives.
+
+        FIFO queues cannot delay a single message: the sweep sends a new one when the job can be leased.
+        """
         self._is_look_due = True
-        self._replace(self._release(lease), job)
+        message = self._release(lease)
+        if not ready_in:
+            self._replace(message, job)
+        elif message is not None:
+            self._delete(message)
 
     def sweep(self, queue: SweptQueue) -> None:
         """Send messages for ready jobs that have none, and fail the jobs of dead letters.
