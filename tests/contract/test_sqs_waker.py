@@ -32,10 +32,8 @@ from tests.waiting import wait_until
 
 ACME = TenantId("acme")
 CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
-OUTAGE = AttemptFailure(
-    Failure(Reason.STORE_FAILED, "the store is away"), uses_attempt=False, retry_seconds=0.01
-)
 DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), uses_attempt=False)
+OUTAGE = replace(DRAIN, retry_seconds=0.01)
 
 
 @pytest.fixture
@@ -292,33 +290,7 @@ def test_an_outage_of_the_store_uses_up_no_receives(open_, sqs, reader):
         assert queue.fail_attempt(lease, OUTAGE).state is JobState.QUEUED
         assert (sqs.count(), sqs.count_held()) == (0, 0)
     queue.sweep()
-    assert sqs.count(url=sqs.dead_url) == 0
-    assert reader.find(ACME, job.id).state is JobState.QUEUED
-
-
-def test_a_worker_pauses_when_it_may_not_lease_or_the_database_is_down(queue, sqs, monkeypatch):
-    """The waker keeps its wake-ups for later, so it does not wait."""
-    pauses = []
-    monkeypatch.setattr("filmgate.scheduling.queue.time", SimpleNamespace(sleep=pauses.append))
-    job, waited = queue.enqueue(make_ticket()), [queue._settings.poll_seconds]
-
-    def refuse():
-        raise QueueUnavailable("the job database cannot be used")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue, "_may_lease", refuse)
-        with pytest.raises(QueueUnavailable):
-            queue.lease(make_offer())
-        queue.wait(make_offer(), lambda: False)
-        assert pauses == waited
-        patch.setattr(queue, "_may_lease", lambda: False)
-        assert queue.lease(make_offer()) is None
-        queue.wait(make_offer(), lambda: False)
-        queue.wait(make_offer(), lambda: True)
-        assert pauses == waited * 2
-    assert queue.lease(make_offer()).job.id == job.id
-    queue.wait(make_offer(), lambda: False)
-    assert pauses == waited * 2
+    assert (sqs.count(url=sqs.dead_url), reader.find(ACME, job.id).state) == (0, JobState.QUEUED)
 
 
 def test_a_dead_letter_fails_its_job_with_a_reason(queue, sqs, reader):

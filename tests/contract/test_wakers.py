@@ -2,10 +2,11 @@
 
 import threading
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 
-from filmgate.errors import SettingsError
+from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.jobs import Failure, Reason
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import AttemptFailure
@@ -139,3 +140,30 @@ def test_a_worker_listens_again_after_its_connection_was_cut(bench, database_url
         wait_until(is_listening)
     finally:
         worker.stop()
+
+
+@each_waker
+def test_a_worker_pauses_when_it_may_not_lease_or_the_database_is_down(open_one, monkeypatch):
+    """Some wakers keep their wake-ups for later, so they would not wait."""
+    queue, pauses = open_one(), []
+    monkeypatch.setattr("filmgate.scheduling.queue.time", SimpleNamespace(sleep=pauses.append))
+    job, waited = queue.enqueue(make_ticket()), [queue._settings.poll_seconds]
+
+    def refuse():
+        raise QueueUnavailable("the job database cannot be used")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "_may_lease", refuse)
+        with pytest.raises(QueueUnavailable):
+            queue.lease(make_offer())
+        queue.wait(make_offer(), lambda: False)
+        assert pauses == waited
+        patch.setattr(queue, "_may_lease", lambda: False)
+        assert queue.lease(make_offer()) is None
+        queue.wait(make_offer(), lambda: False)
+        queue.wait(make_offer(), lambda: True)
+        assert pauses == waited * 2
+    assert queue.lease(make_offer()).job.id == job.id
+    queue.wait(make_offer(), lambda: False)
+    assert pauses == waited * 2
+    queue.close()
