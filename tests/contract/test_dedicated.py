@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.errors import BacklogGrown
-from filmgate.jobs import Route, Routing, TenantId
+from filmgate.jobs import Route, Routing, Share, TenantId
 from filmgate.scheduling.base import Move
 from filmgate.tenants.base import Tenant
 from filmgate.tenants.registry import TenantRegistry
@@ -41,6 +41,17 @@ def test_a_tenant_that_was_marked_before_its_first_job_is_dedicated(bench, bank)
     job = bench.queue.enqueue(make_ticket(BANK))
     assert bench.queue.lease(SHARED) is None
     assert bench.queue.lease(OWN).job.id == job.id
+
+
+def test_a_new_quota_of_a_dedicated_tenant_applies_and_leaves_it_dedicated(bench, bank):
+    bank(True)
+    for _ in range(2):
+        bench.queue.enqueue(make_ticket(BANK))
+    registry = TenantRegistry(bench.database)
+    registry.update(BANK, lambda tenant: replace(tenant, share=Share(max_running=1)))
+    assert bench.queue.lease(SHARED) is None
+    assert bench.queue.lease(OWN) is not None
+    assert bench.queue.lease(OWN) is None
 
 
 def test_a_job_lost_by_its_own_worker_waits_for_another_of_them(bench, bank):

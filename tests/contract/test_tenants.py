@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import Scope, Tenant
 from filmgate.tenants.local import ensure_local_tenant
 from filmgate.tenants.registry import TenantRegistry
+from tests.tickets import make_offer, make_ticket
 from tests.waiting import wait_until
 
 ACME = Tenant(
@@ -201,6 +203,35 @@ def test_concurrent_changes_of_a_tenant_are_both_kept(registry, database):
         registry.update(ACME.id, raise_weight)
     changed = registry.find(ACME.id)
     assert (changed.share.weight, changed.is_enabled) == (5.0, False)
+
+
+def set_share(registry, tenant_id, **fields):
+    registry.update(tenant_id, lambda old: replace(old, share=replace(old.share, **fields)))
+
+
+def test_a_new_max_running_applies_to_jobs_that_are_already_queued(bench):
+    registry = TenantRegistry(bench.database)
+    registry.add(Tenant(ACME.id))
+    for _ in range(3):
+        bench.queue.enqueue(make_ticket(ACME.id))
+    set_share(registry, ACME.id, max_running=1)
+    assert [bench.queue.lease(make_offer()) is not None for _ in range(2)] == [True, False]
+    set_share(registry, ACME.id, max_running=2)
+    assert [bench.queue.lease(make_offer()) is not None for _ in range(2)] == [True, False]
+    set_share(registry, ACME.id, max_running=None)
+    assert bench.queue.lease(make_offer()) is not None
+
+
+def test_a_new_weight_applies_to_jobs_that_are_already_queued(bench):
+    registry = TenantRegistry(bench.database)
+    names = [TenantId("acme"), TenantId("globex")]
+    for name in names:
+        registry.add(Tenant(name))
+        for _ in range(9):
+            bench.queue.enqueue(make_ticket(name))
+    set_share(registry, names[0], weight=2.0)
+    leased = Counter(bench.queue.lease(make_offer()).job.tenant_id for _ in range(9))
+    assert leased == {"acme": 6, "globex": 3}
 
 
 def test_every_change_of_a_tenant_is_in_its_audit_log(registry, database):

@@ -50,7 +50,7 @@ class TenantRegistry:
                 connection.execute(sa.insert(tenants).values(_to_row(tenant)))
             except sa_exc.IntegrityError as exc:
                 raise TenantExists(f"tenant {tenant.id} or its certificate already exists") from exc
-            _mark_account(connection, tenant)
+            _update_account(connection, tenant)
             issued = self._issue(connection, tenant)
             details = {"issued_key": key_id_of(issued.secret), "values": _values_of(tenant)}
             self._record(connection, tenant.id, Entry(Action.TENANT_CREATED, None, actor, details=details))
@@ -122,7 +122,7 @@ class TenantRegistry:
                 connection.execute(statement)
             except sa_exc.IntegrityError as exc:
                 raise TenantExists("another tenant has this certificate", option="certificate") from exc
-            _mark_account(connection, changed)
+            _update_account(connection, changed)
             before = _values_of(tenant)
             values = {name: value for name, value in _values_of(changed).items() if value != before[name]}
             if values:
@@ -189,17 +189,18 @@ def _check_unused(connection: sa.Connection, tenant: Tenant) -> None:
         )
 
 
-def _mark_account(connection: sa.Connection, tenant: Tenant) -> None:
-    """Copy `is_dedicated` to the account. Every lease locks it: shared workers stop at this commit."""
-    changed = connection.execute(
-        sa.update(accounts).where(accounts.c.tenant_id == tenant.id).values(is_dedicated=tenant.is_dedicated)
-    )
+def _update_account(connection: sa.Connection, tenant: Tenant) -> None:
+    """Copy what a lease reads to the account. Every lease locks it: workers obey it from this commit on."""
+    terms = {
+        "weight": tenant.share.weight,
+        "max_running": tenant.share.max_running,
+        "is_dedicated": tenant.is_dedicated,
+    }
+    changed = connection.execute(sa.update(accounts).where(accounts.c.tenant_id == tenant.id).values(terms))
     if changed.rowcount == 0 and tenant.is_dedicated:
-        row = {"tenant_id": tenant.id, "weight": tenant.share.weight, "max_running": tenant.share.max_running}
         # A first job may create the account at the same time.
-        flag = {"is_dedicated": True}
-        statement = insert_into(connection, accounts).values(row | flag)
-        connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=flag))
+        statement = insert_into(connection, accounts).values(terms | {"tenant_id": tenant.id})
+        connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms))
 
 
 def _to_row(tenant: Tenant) -> dict[str, object]:
