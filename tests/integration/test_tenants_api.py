@@ -58,6 +58,41 @@ def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
     assert {record["details"]["key"] for record in records} == {key_id_of(service.key)}
 
 
+def test_a_change_keeps_the_fields_of_an_object_that_are_left_out(client):
+    managed = {
+        "is_allowed": True,
+        "regions": ["eu-west-1"],
+        "max_usd_per_clip": 2.5,
+        "may_resize": True,
+        "may_change_length": True,
+    }
+    objective = {"seconds": 60.0, "target": 0.99}
+    client.post("/v1/tenants", json={"id": "merged", "managed": managed, "objective": objective})
+
+    def change(name, value):
+        return client.patch("/v1/tenants/merged", json={name: value}).json()[name]
+
+    assert change("managed", {"is_allowed": False}) == managed | {"is_allowed": False}
+    assert change("managed", {"max_usd_per_clip": None})["max_usd_per_clip"] is None
+    assert change("managed", {"regions": []}) == {
+        "is_allowed": False,
+        "regions": [],
+        "max_usd_per_clip": None,
+        "may_resize": True,
+        "may_change_length": True,
+    }
+    assert change("objective", {"seconds": 30}) == {"seconds": 30, "target": 0.99}
+    assert change("objective", {"target": None}) == {"seconds": 30, "target": None}
+    assert change("objective", {}) == {"seconds": 30, "target": None}
+
+
+def test_half_of_a_surrogate_pair_is_refused_and_the_lists_still_work(client):
+    refused = client.post("/v1/tenants", content=rb'{"id": "broken", "managed": {"regions": ["\ud800"]}}')
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "body")
+    assert client.get("/v1/tenants/broken").status_code == 404
+    assert client.get("/v1/tenants").status_code == client.get("/v1/audit").status_code == 200
+
+
 def test_a_deleted_tenant_leaves_no_encryption_key(service, client):
     key = client.post("/v1/tenants", json={"id": "going"}).json()["api_key"]
     with service.client(key) as theirs:
@@ -107,6 +142,10 @@ def test_all_routes_are_found():
         ("PATCH", "/v1/tenants/local", {"weight": 0}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"wait": 1}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"certificate": "CN=a\0"}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"managed": None}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"managed": {"max_usd_per_clip": -1}}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"objective": None}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"objective": {"target": 1}}, 400, "invalid_value"),
         ("PATCH", "/v1/tenants/local", {"is_enabled": False}, 409, "tenant_in_use"),
         ("PATCH", "/v1/tenants/local", {"scopes": ["read"]}, 409, "tenant_in_use"),
     ],

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TypeAlias, TypeVar, cast
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
@@ -81,10 +81,18 @@ def parse_form(form: type[F], body: Body, file: str | None = None) -> F:
 def _invalid_field(form: type[Form], error: ErrorDetails) -> InvalidField:
     name = ".".join(str(part) for part in error["loc"])[:100]
     if error["type"] == "extra_forbidden":
+        if _is_alias(form, name):
+            return _twice(name)
         near = get_close_matches(name, form.model_fields, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return InvalidField(f"{name} is not a field of this request{hint}", option=name)
     return InvalidField(explain(name, error), option=name)
+
+
+def _is_alias(form: type[Form], name: str) -> bool:
+    """Whether a field has this name too. It is extra only if the field was also sent under another name."""
+    aliases = [each.validation_alias for each in form.model_fields.values()]
+    return any(isinstance(alias, AliasChoices) and name in alias.choices for alias in aliases)
 
 
 @asynccontextmanager
@@ -231,6 +239,7 @@ def _read_json(data: bytes) -> Fields:
     if not isinstance(tree, dict):
         raise InvalidField("the body is not a JSON object", option="body")
     _check_count(tree)
+    _check_unicode(tree)
     return tree
 
 
@@ -263,6 +272,20 @@ def _check_count(tree: Fields) -> None:
             raise _too_many_values()
         values = node.values() if isinstance(node, dict) else node
         rest.extend(value for value in values if isinstance(value, dict | list))
+
+
+def _check_unicode(tree: Fields) -> None:
+    """Refuses half of a surrogate pair in any key or value: it can be neither hashed nor sent back.
+
+    Bytes can contain one too, not only escapes: `json.loads` decodes them with `surrogatepass`.
+    """
+    try:
+        json.dumps(tree, ensure_ascii=False).encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidField(
+            r"the text is not valid Unicode: escapes from \ud800 to \udfff are valid only in pairs",
+            option="body",
+        ) from exc
 
 
 def _refuse_constant(name: str) -> Json:

@@ -41,8 +41,10 @@ class ManagedPolicy(Form):
     may_resize: bool = False
     may_change_length: bool = False
 
-    def to_policy(self) -> StoredPolicy:
-        return StoredPolicy(**self.model_dump() | {"regions": tuple(self.regions)})
+    def apply(self, policy: StoredPolicy) -> StoredPolicy:
+        """The policy with the fields that were sent."""
+        sent = self.model_dump(exclude_unset=True)
+        return replace(policy, **sent | {"regions": tuple(sent.get("regions", policy.regions))})
 
 
 class Objective(Form):
@@ -53,9 +55,15 @@ class Objective(Form):
     )
     target: float | None = Field(default=None, gt=0, lt=1, description="Share of jobs on time: 0.99 is 99 %.")
 
+    def apply(self, objective: PartialObjective) -> PartialObjective:
+        """The objective with the fields that were sent."""
+        return replace(objective, **self.model_dump(exclude_unset=True))
+
 
 class ChangeTenant(Form):
-    """PATCH /v1/tenants/{id}. Fields that are left out keep their values; null removes a limit."""
+    """PATCH /v1/tenants/{id}. Fields that are left out keep their values, in `managed` and `objective` too;
+    null removes a limit.
+    """
 
     weight: float = Field(default=1.0, ge=0.01, le=1e6, description="Share of the GPUs.")
     max_queued: int | None = Field(default=None, ge=1, le=10**9)
@@ -84,9 +92,9 @@ class ChangeTenant(Form):
         if "scopes" in sent:
             changes["scopes"] = frozenset(self.scopes)
         if "managed" in sent:
-            changes["managed"] = self.managed.to_policy()
+            changes["managed"] = self.managed.apply(tenant.managed)
         if "objective" in sent:
-            changes["objective"] = PartialObjective(**self.objective.model_dump())
+            changes["objective"] = self.objective.apply(tenant.objective)
         plain = {"certificate", "is_enabled", "is_dedicated", "screening"}
         changes |= {name: getattr(self, name) for name in plain & sent}
         return replace(tenant, **changes)

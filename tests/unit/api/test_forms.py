@@ -1,13 +1,19 @@
 """Form keys with brackets are parsed to the same structure as JSON, and no field is dropped."""
 
+import asyncio
+import json
+from types import SimpleNamespace
+
 import pytest
+from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filmgate.api.forms import Body, unbracket
+from filmgate.api.forms import Body, reading, unbracket
 from filmgate.api.videos import to_request
 from filmgate.errors import InvalidField
 from filmgate.models.requests import MAX_SEED
+from filmgate.tenants.base import Tenant
 
 NAMES = st.text("abcdefgh_", min_size=1, max_size=5)
 TREES = st.recursive(
@@ -82,3 +88,73 @@ def test_a_number_that_is_no_float_is_rejected(name, value):
 
 def test_the_largest_seed_is_accepted():
     assert to_request(Body({"prompt": "x", "seed": MAX_SEED}, {}, digest="")).seed == MAX_SEED
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("steps", "num_inference_steps"), ("guidance", "guidance_scale")]
+)
+def test_a_field_that_is_sent_under_both_of_its_names_occurs_twice(name, other):
+    with pytest.raises(InvalidField, match="the field occurs twice; send it once") as caught:
+        to_request(Body({"prompt": "x", name: 4, other: 4}, {}, digest=""))
+    assert caught.value.option == other
+    assert getattr(to_request(Body({"prompt": "x", other: 4}, {}, digest="")), name) == 4
+
+
+EDGE = SimpleNamespace(limits=SimpleNamespace(max_form_bytes=4096))
+SERVICES = SimpleNamespace(edge=EDGE, settings=SimpleNamespace(max_body_bytes=4096), spool_folder=None)
+URLENCODED = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data; boundary=b"
+
+
+def read(data, kind="application/json"):
+    """The fields of a body, parsed as in a request."""
+    state = SimpleNamespace(services=SERVICES)
+    headers = [(b"content-type", kind.encode())]
+    scope = {"type": "http", "path": "/", "headers": headers, "app": SimpleNamespace(state=state)}
+
+    async def receive():
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    async def fields():
+        async with reading(Request(scope, receive), Tenant("acme")) as body:
+            return body.fields
+
+    return asyncio.run(fields())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rb'{"a": "\ud800"}',
+        rb'{"a": "\uDFFFx"}',
+        rb'{"\ud800": 1}',
+        rb'{"a": [{"b": [1, "\udc00\ud800"]}]}',
+        rb'{"a": {"b": {"\ud83d": null}}}',
+        b'{"a": "\xed\xa0\x80"}',
+        pytest.param('{"a": "\ud800"}'.encode("utf-16-le", "surrogatepass"), id="utf-16"),
+    ],
+)
+def test_json_with_half_of_a_surrogate_pair_is_refused(data):
+    with pytest.raises(InvalidField, match="not valid Unicode") as caught:
+        read(data)
+    assert caught.value.option == "body"
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))
+def test_json_with_any_other_text_is_read(fields):
+    assert read(json.dumps(fields).encode()) == fields
+    assert read(json.dumps(fields, ensure_ascii=False).encode()) == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (URLENCODED, b"a=%ED%A0%80&b%ED%A0%80=1&c=\xed\xa0\x80"),
+        (
+            MULTIPART,
+            b'--b\r\nContent-Disposition: form-data; name="\xed\xa0\x80"\r\n\r\n\xed\xa0\x80\r\n--b--\r\n',
+        ),
+    ],
+)
+def test_forms_read_every_byte_as_valid_unicode(kind, data):
+    assert json.dumps(read(data, kind), ensure_ascii=False).encode()
