@@ -3,8 +3,10 @@
 from copy import copy
 
 import pytest
+import sqlalchemy as sa
 
 from filmgate.database.backup import end_leases
+from filmgate.database.schema import breakers
 from filmgate.errors import ProviderError, ProviderUnusable, QueueUnavailable
 from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason
 from filmgate.providers import open_provider
@@ -80,6 +82,33 @@ def test_a_start_without_a_response_is_retried_and_billed_once(managed_site, bed
         bedrock.is_silent = False
         assert managed_site.wait_for(job).state is JobState.COMPLETED
     assert (len(bedrock.paid), set(bedrock.starts)) == (1, {job.id})
+
+
+def test_a_start_without_a_response_is_adopted_by_the_next_worker_although_the_breaker_is_open(
+    managed_site, bedrock, monkeypatch
+):
+    bedrock.is_silent = True
+    job, database, refusals = managed_site.enqueue(), managed_site.services.database, []
+    with managed_site.worker(timeout_seconds=1.0):
+        wait_until(lambda: bedrock.paid)
+    bedrock.is_silent = False
+    Breaker(database, "bedrock", RoutingSettings(open_seconds=300)).record(Outcome(Signal.UNUSABLE))
+    admit = Breaker.admit
+
+    def count_refusals(self, *, is_retry=False):
+        permit = admit(self, is_retry=is_retry)
+        if permit is None:
+            refusals.append(is_retry)
+        return permit
+
+    monkeypatch.setattr(Breaker, "admit", count_refusals)
+    with managed_site.worker():
+        wait_until(lambda: len(refusals) >= 2 or managed_site.find(job).route is Route.GPU)
+        with database.write() as connection:
+            connection.execute(sa.delete(breakers))  # the breaker is closed again
+        done = managed_site.wait_for(job, lambda job: job.state.is_final or job.route is Route.GPU)
+    assert (done.state, done.route) == (JobState.COMPLETED, Route.MANAGED)
+    assert len(bedrock.paid) == 1
 
 
 def test_a_start_whose_id_cannot_be_recorded_is_not_repeated(managed_site, bedrock, monkeypatch):

@@ -1,14 +1,23 @@
 """Provider calls under the breaker: which calls pass, and which results are recorded."""
 
+import random
 from dataclasses import dataclass, field
 
 import pytest
 
-from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled, QueueUnavailable
-from filmgate.providers.circuit import BreakerHealth, Permit, Phase, Signal
+from filmgate.errors import (
+    ProviderCannot,
+    ProviderError,
+    ProviderThrottled,
+    ProviderUnusable,
+    QueueUnavailable,
+)
+from filmgate.providers.circuit import BreakerHealth, Circuit, Permit, Phase, Signal
 from filmgate.providers.managed.guarded import BreakerOpen, GuardedProvider
+from filmgate.settings import RoutingSettings
 
 PERMIT = Permit(probe=3)
+POLLS_PER_SECOND = 60  # 300 jobs, each polled every 5 seconds
 
 
 @dataclass
@@ -76,17 +85,75 @@ def test_a_used_up_retry_budget_is_not_an_open_breaker():
     assert not isinstance(caught.value, BreakerOpen)
 
 
-def test_successful_polls_are_recorded_once_per_second_and_failed_ones_always():
+def poll_failing(guarded, error):
+    with pytest.raises(type(error)):
+        guarded.poll(failing(error))
+
+
+def test_the_first_poll_of_each_second_is_recorded_whatever_its_result():
     breaker, now = RecordingBreaker(), [100.0]
     guarded = GuardedProvider(breaker, clock=lambda: now[0])
-    for _ in range(50):
-        guarded.poll(lambda: None)
-        now[0] += 0.1
-    assert breaker.recorded == [(Signal.ANSWERED, Permit())] * 5
-    for _ in range(3):
-        with pytest.raises(ProviderError):
-            guarded.poll(failing(ProviderError("broken")))
-    assert breaker.recorded[5:] == [(Signal.FAILED, Permit())] * 3
+    for is_failing in (False, True, True, False):
+        for number in range(8):
+            if is_failing is (number == 0):
+                poll_failing(guarded, ProviderError("broken"))
+            else:
+                guarded.poll(lambda: None)
+            now[0] += 0.125
+    signals = [Signal.ANSWERED, Signal.FAILED, Signal.FAILED, Signal.ANSWERED]
+    assert breaker.recorded == [(signal, Permit()) for signal in signals]
+
+
+def test_a_poll_that_finds_the_provider_unusable_is_recorded_at_once():
+    breaker = RecordingBreaker()
+    guarded = GuardedProvider(breaker, clock=lambda: 100.0)
+    guarded.poll(lambda: None)
+    poll_failing(guarded, ProviderUnusable("expired credentials"))
+    assert breaker.recorded == [(Signal.ANSWERED, Permit()), (Signal.UNUSABLE, Permit())]
+
+
+@dataclass
+class CircuitBreaker:
+    """The real circuit in memory, on a clock that the test moves."""
+
+    now: float = 100.0
+    circuit: Circuit = field(default_factory=Circuit)
+
+    def record(self, outcome, permit):
+        self.circuit = self.circuit.record(outcome, permit, self.now, RoutingSettings(), 0.5)
+
+    def poll(self, guarded, seconds, share_of_failures, chance):
+        """Poll for this long or until the breaker opens. Returns the simulated seconds."""
+        began = self.now
+        for _ in range(seconds * POLLS_PER_SECOND):
+            if chance.random() < share_of_failures:
+                poll_failing(guarded, ProviderError("broken"))
+            else:
+                guarded.poll(lambda: None)
+            if self.circuit.phase is not Phase.CLOSED:
+                break
+            self.now += 1 / POLLS_PER_SECOND
+        return self.now - began
+
+
+def guarded_by(breaker):
+    return GuardedProvider(breaker, clock=lambda: breaker.now)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_few_failed_polls_among_many_do_not_open_the_breaker(seed):
+    breaker = CircuitBreaker()
+    assert breaker.poll(guarded_by(breaker), 600, 0.02, random.Random(seed)) == pytest.approx(600)
+    assert breaker.circuit.phase is Phase.CLOSED
+
+
+def test_a_provider_that_fails_every_poll_opens_the_breaker_within_seconds():
+    breaker, chance = CircuitBreaker(), random.Random(1)
+    guarded = guarded_by(breaker)
+    breaker.poll(guarded, 60, 0.0, chance)
+    # The fifth of one failure per second.
+    assert 3.5 < breaker.poll(guarded, 60, 1.0, chance) < 6.0
+    assert breaker.circuit.phase is Phase.OPEN
 
 
 class BreakerWithoutDatabase(RecordingBreaker):

@@ -1,11 +1,17 @@
-"""Provider calls under the circuit breaker: a start needs a permit; every result is recorded."""
+"""Provider calls under the circuit breaker: a start needs a permit and is recorded; polls are sampled."""
 
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled, QueueUnavailable
+from filmgate.errors import (
+    ProviderCannot,
+    ProviderError,
+    ProviderThrottled,
+    ProviderUnusable,
+    QueueUnavailable,
+)
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Permit, Phase
 from filmgate.telemetry.logs import Log
@@ -13,8 +19,8 @@ from filmgate.telemetry.logs import Log
 log = Log("breaker")
 
 _T = TypeVar("_T")
-# Successful polls are recorded at most this often: hundreds of waiting jobs report the same.
-_RECORD_SECONDS = 1.0
+# One poll is recorded per period: hundreds of waiting jobs report the same.
+_SAMPLE_SECONDS = 1.0
 
 
 class BreakerOpen(ProviderThrottled):
@@ -27,7 +33,7 @@ class GuardedProvider:
     def __init__(self, breaker: Breaker, clock: Callable[[], float] = time.monotonic) -> None:
         self._breaker = breaker
         self._clock = clock
-        self._recorded_at = float("-inf")
+        self._sampled_at = float("-inf")
 
     def start(self, call: Callable[[], _T], *, is_retry: bool) -> _T:
         """Make the call if the breaker permits it. Raises BreakerOpen and the errors of the call."""
@@ -56,13 +62,17 @@ class GuardedProvider:
     def poll(self, call: Callable[[], _T]) -> _T:
         """Make a call for a job that was started. It needs no permit."""
         began = self._clock()
+        # Chosen before the result is known: if failures had a better chance, a few would open the breaker.
+        is_sampled = began - self._sampled_at >= _SAMPLE_SECONDS
+        if is_sampled:
+            self._sampled_at = began
         try:
             answer = call()
         except ProviderError as exc:
-            self._record(exc, began, Permit())
+            if is_sampled or isinstance(exc, ProviderUnusable):
+                self._record(exc, began, Permit())
             raise
-        if self._clock() - self._recorded_at >= _RECORD_SECONDS:
-            self._recorded_at = self._clock()
+        if is_sampled:
             self._record(None, began, Permit())
         return answer
 

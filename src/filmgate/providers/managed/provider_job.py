@@ -2,7 +2,8 @@
 
 The provider bills a job once because the order is fixed: the intent is recorded before the start, the start
 has the job's id as its token, and the provider's id is recorded before the wait. The next worker resumes
-after the last of these steps.
+after the last of these steps. An intent without an id means that the provider may have started the job: the
+intent of a start that certainly failed is withdrawn.
 """
 
 import random
@@ -83,7 +84,7 @@ class ProviderJob:
         self._failures = 0
         self._fraction = 0.0
         self._reported_fraction: float | None = None
-        self._has_called_start = False
+        self._has_recorded_intent = False
         self._may_have_started = False
         self._stage: Stage | None = None
         self._end: Exception | None = None
@@ -154,6 +155,8 @@ class ProviderJob:
             record = services.invocations.find(job_id)
             if record is not None and record.invocation_id is not None:
                 return self._resume(record, record.invocation_id)
+            # The worker that recorded this intent may have started the job without getting the answer.
+            self._may_have_started |= record is not None and not self._has_recorded_intent
             self._invocation_id = self._start()
         # If this fails, only this is repeated: a second start could be a second job at the provider.
         services.invocations.set_invocation(job_id, self._invocation_id)
@@ -181,10 +184,10 @@ class ProviderJob:
             changes=rendition.changes,
             usd=rendition.usd,
         )
+        self._has_recorded_intent = True
         record = services.invocations.begin(self.lease, services.provider.name, routing)
         self._started_at = record.started_at
         task = ProviderTask(job.id, rendition, find_source(services.store, job))
-        self._has_called_start = True
         is_retry = self._failures > 0
         with self._trace.span("provider start", provider=services.provider.name):
             invocation_id = services.guarded.start(lambda: services.provider.start(task), is_retry=is_retry)
@@ -252,14 +255,10 @@ class ProviderJob:
         """Retry later. A job whose start keeps failing returns to local GPUs; a started job waits."""
         self._failures += 1
         # The provider may have started the job although no answer arrived.
-        self._may_have_started |= self._has_called_start and type(error) is ProviderError
+        self._may_have_started |= self._has_recorded_intent and type(error) is ProviderError
         self._log.warning("provider call failed; backing off", code=error.code, attempt=self._failures)
         try:
-            if self._invocation_id is None and self._is_start_hopeless(error):
-                self._services.invocations.withdraw(self.lease)
-                is_permanent = isinstance(error, _PERMANENT)
-                reason = RouteReason.RETURNED if is_permanent else RouteReason.PROVIDER_UNHEALTHY
-                self._return_to_gpu(str(error), reason)
+            if self._invocation_id is None and self._end_hopeless_start(error):
                 return None
             if self._is_wait_over(error):
                 self._fail_at_provider(str(error))
@@ -275,14 +274,27 @@ class ProviderJob:
         # Jitter, so that jobs that were throttled together do not retry together.
         return max(min(asked or 0.0, longest), seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
-    def _is_start_hopeless(self, error: FilmgateError) -> bool:
+    def _end_hopeless_start(self, error: FilmgateError) -> bool:
+        """Return the job to local GPUs if its start is hopeless. Returns whether it was."""
         if isinstance(error, QueueUnavailable):
             return False
-        if isinstance(error, _PERMANENT) or time.monotonic() > self._start_retries_end:
+        is_hopeless = self._is_start_hopeless(error)
+        if is_hopeless or not self._may_have_started:
+            self._services.invocations.withdraw(self.lease)
+        if is_hopeless:
+            is_permanent = isinstance(error, _PERMANENT)
+            reason = RouteReason.RETURNED if is_permanent else RouteReason.PROVIDER_UNHEALTHY
+            self._return_to_gpu(str(error), reason)
+        return is_hopeless
+
+    def _is_start_hopeless(self, error: FilmgateError) -> bool:
+        if isinstance(error, ProviderRefused | ProviderCannot) or time.monotonic() > self._start_retries_end:
             return True
+        if self._may_have_started:
+            return False  # only another start with the same token tells the id of a job that is paid for
         # A throttled job does not wait while the breaker is open: another job can be the next probe.
-        is_throttled = isinstance(error, ProviderThrottled) and not self._may_have_started
-        return is_throttled and self._services.guarded.is_open()
+        is_throttled = isinstance(error, ProviderThrottled)
+        return isinstance(error, ProviderUnusable) or (is_throttled and self._services.guarded.is_open())
 
     def _is_wait_over(self, error: FilmgateError) -> bool:
         is_late = time.time() - self._started_at > self._services.settings.limit_seconds
