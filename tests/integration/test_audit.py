@@ -160,6 +160,102 @@ def test_a_clip_file_finds_its_record_and_verify_names_a_changed_one(service, cl
     assert [fault.partition(":")[0] for fault in broken["faults"]] == [f"local record {record['number']}"]
 
 
+@pytest.fixture
+def own_log(tmp_path):
+    """The log of tenant acme with three records, of which the second one can be changed."""
+    with running(settings_for(tmp_path)) as service:
+        log = AuditLog(service.services.queue._database)
+        for n in range(3):
+            log.record(TenantId("acme"), Entry(Action.READ, "video_" + "0" * 32, details={"start": n}))
+        yield service
+
+
+def change(service, statement):
+    with service.services.queue._database.write() as connection:
+        connection.exec_driver_sql(f"UPDATE audit_records SET {statement} WHERE number = 2")
+
+
+@pytest.mark.parametrize("details", ["'oops'", "'[1]'", "CAST(X'7BFF7D' AS TEXT)"])
+def test_a_record_whose_details_were_changed_does_not_hide_the_others(own_log, details):
+    change(own_log, f"details = {details}, at = 'never'")
+    lines = filmgate(own_log, "show", "--tenant", "acme", catch_exceptions=False).stdout.splitlines()
+    assert len(lines) == 3
+    assert [line.endswith(f"start={n}") for n, line in enumerate(sorted(lines))] == [True, False, True]
+    assert ' details="' in sorted(lines)[1]
+    found = filmgate(own_log, "show", "--tenant", "acme", "--json", catch_exceptions=False)
+    details = {each["number"]: each["details"] for each in json.loads(found.stdout)["records"]}
+    with own_log.client() as client:
+        page = client.get("/v1/audit", params={"tenant": "acme"}).json()["data"]
+    assert {each["number"]: each["details"] for each in page} == details
+    assert isinstance(details[2], str)
+    assert details[3]["start"] == 2
+
+
+def test_a_tenant_sees_the_records_of_its_video_beside_a_changed_one(own_log):
+    key = own_log.add_tenant("initech")
+    with own_log.client(key) as client:
+        video_id = create(client)
+        change(own_log, "details = 'oops'")
+        data = client.get(f"/v1/videos/{video_id}/audit").json()["data"]
+    assert [(each["action"], each["details"]) for each in data] == [("created", "oops")]
+
+
+def test_an_export_of_an_unknown_tenant_is_rejected(own_log, tmp_path):
+    exported = tmp_path / "audit.jsonl"
+    with pytest.raises(UsageError, match="the audit log has no records of tenant nosuch"):
+        filmgate(own_log, "export", "--tenant", "nosuch", "-o", str(exported), catch_exceptions=False)
+    assert not exported.exists()
+    # Its log is all that is left of acme, which is no tenant.
+    assert filmgate(own_log, "export", "--tenant", "acme", "-o", str(exported)).exit_code == 0
+    assert len(exported.read_text().splitlines()) == 4
+
+
+def test_an_export_must_be_signed_by_the_key_that_the_auditor_trusts(own_log, tmp_path):
+    exported, key = tmp_path / "audit.jsonl", tmp_path / "key.pem"
+    key.write_text(open_installation_signer(own_log.settings).public_key)
+
+    def export():
+        exported.unlink(missing_ok=True)
+        return filmgate(own_log, "export", "--tenant", "acme", "-o", str(exported)).stderr
+
+    def verified(*arguments):
+        shown = filmgate(own_log, "verify", "--file", str(exported), *arguments, catch_exceptions=False)
+        return shown.exit_code, shown.stdout
+
+    assert "not signed yet: 1 tenants, such as acme" in export()
+    assert verified("--public-key", str(key))[0] == 1
+    assert verified()[0] == 0
+    database = own_log.services.queue._database
+    open_checkpoints(database, own_log.settings).run()
+    AuditLog(database).record(TenantId("acme"), Entry(Action.READ))
+    assert "not signed yet" not in export()
+    code, text = verified("--public-key", str(key))
+    assert (code, text) == (
+        0, "4 records of 1 tenants: intact; 1 not signed yet; 0 anchored heads compared\n",
+    )  # fmt: skip
+    header, _, records = exported.read_text().partition("\n")
+    stripped = json.loads(header)
+    stripped["heads"][0] |= {"signed_number": 0, "signed_hash": "", "signature": ""}
+    exported.write_text(f"{json.dumps(stripped)}\n{records}")
+    code, text = verified("--public-key", str(key))
+    assert code == 1
+    assert text.startswith("CHANGED  acme head: no signature covers these records")
+
+
+def test_an_export_without_a_key_says_that_signatures_were_not_checked(own_log, tmp_path):
+    exported = tmp_path / "audit.jsonl"
+    filmgate(own_log, "export", "--tenant", "acme", "-o", str(exported))
+    header, _, records = exported.read_text().partition("\n")
+    keyless = json.loads(header) | {"public_key": None}
+    keyless["heads"][0] |= {"signed_number": 3, "signed_hash": keyless["heads"][0]["hash"]}
+    keyless["heads"][0]["signature"] = "garbage"
+    exported.write_text(f"{json.dumps(keyless)}\n{records}")
+    shown = filmgate(own_log, "verify", "--file", str(exported)).stdout
+    assert "intact; signatures not checked, because there is no public key; 3 not signed;" in shown
+    shape = json.loads(filmgate(own_log, "verify", "--file", str(exported), "--json").stdout)
+    assert (shape["has_checked_signatures"], shape["unsigned"]) == (False, 3)
+
+
 def test_an_export_that_fails_leaves_no_file(service, client, tmp_path, monkeypatch):
     def cut_off(*_):
         yield "half"

@@ -97,7 +97,7 @@ def test_dashboards_are_written_one_file_each(tmp_path):
 
 def test_cloudwatch_takes_every_alarm(aws_url, tmp_path):
     topic = "arn:aws:sns:eu-central-1:123456789012:pages"
-    shown = filmgate(tmp_path, "alarms", "--topic", topic, "--tenant", "acme")
+    shown = filmgate(tmp_path, "alarms", "--topic", topic)
     alarms = json.loads(shown.stdout)["alarms"]
     cloudwatch = aws_client("cloudwatch", aws_url)
     for alarm in alarms:

@@ -1,6 +1,5 @@
 """The audit log: all of it for operators, and the records of one video for its tenant."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -25,16 +24,19 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class AuditEntry(BaseModel):
-    """One record. `hash` chains it to the record before it."""
+    """One record. `hash` chains it to the record before it.
+
+    If someone changed the record, `details` may be text, and `at` may be null.
+    """
 
     object: Literal["audit.record"] = "audit.record"
     tenant: str
     number: int
-    at: float
+    at: float | None
     action: str
     video: str | None
     clip_sha256: str | None
-    details: dict[str, Any]
+    details: dict[str, Any] | str
     hash: str
 
 
@@ -96,5 +98,4 @@ def _parse_cursor(after: str | None) -> tuple[TenantId, int] | None:
 
 
 def _to_entry(record: AuditRecord) -> AuditEntry:
-    fields = record.to_fields()
-    return AuditEntry.model_validate(fields | {"details": json.loads(record.details)})
+    return AuditEntry.model_validate(record.to_shown())

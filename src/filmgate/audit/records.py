@@ -5,11 +5,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from filmgate.jobs import JobId, TenantId
 
 # The hash before the first record of a chain.
 ORIGIN = ""
+_YEAR_10000 = 253402300800
 
 
 class Action(StrEnum):
@@ -106,12 +108,38 @@ class AuditRecord:
             "hash": self.hash,
         }
 
+    def to_shown(self) -> dict[str, Any]:
+        """The record for people and the API, with the details as an object.
+
+        Someone may have changed the record: details that are no object are text, and a time that is none is
+        None, so that a changed record never hides the others.
+        """
+        texts = {name: _to_valid(value) for name, value in self.to_fields().items() if isinstance(value, str)}
+        is_time = isinstance(self.at, int | float) and 0 <= self.at < _YEAR_10000
+        at = self.at if is_time else None
+        return self.to_fields() | texts | {"at": at, "details": _parse_details(self.details)}
+
     def chain(self, previous: str) -> str:
         """The hash this record must have after a record with the hash `previous`."""
         return chain_hash(
             previous,
             (self.tenant_id, self.number, self.at, self.action, self.job_id, self.clip_sha256, self.details),
         )
+
+
+def _parse_details(text: str) -> dict[str, Any] | str:
+    try:
+        details = json.loads(text)
+        # Python reads numbers and characters that JSON cannot have.
+        json.dumps(details, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return _to_valid(text)
+    return details if isinstance(details, dict) else _to_valid(text)
+
+
+def _to_valid(text: str) -> str:
+    """The text with bytes that are not UTF-8 as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 Fields = tuple[str, int, float, str, str | None, str | None, str]

@@ -8,6 +8,11 @@ from filmgate.audit.records import AuditRecord, Head
 from filmgate.audit.signing import is_signed_by
 from filmgate.jobs import TenantId
 
+_UNSIGNED = (
+    "no signature covers these records, so they may have been rewritten; compare them with the database of "
+    "the installation or with an anchored head. If they were younger than the first checkpoint, export again"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -31,7 +36,8 @@ class Verification:
 
     records: int = 0
     tenants: int = 0
-    unsigned: int = 0  # records after the last signed head
+    unsigned: int = 0  # records after the last signed head; all of them if signatures are not checked
+    has_checked_signatures: bool = False
     anchored: int = 0  # anchored heads that were compared
     faults: list[Fault] = field(default_factory=list)
 
@@ -47,14 +53,16 @@ def verify(
     public_key: str | None = None,
     anchors: Iterable[Head] = (),
     retained_since: float | None = None,
+    must_be_signed: bool = False,
 ) -> Verification:
     """Verify chains, ordered by tenant and number, against their heads and anchors.
 
     Without a public key, signatures are not checked. A chain is not trusted beyond its last signed head:
     `unsigned` counts the records after it, which are all records if the head has no signature. An anchored
-    head newer than `retained_since` proves that its records must still exist.
+    head newer than `retained_since` proves that its records must still exist. If the chains `must_be_signed`,
+    one without a signed head is a fault: nothing else proves an export.
     """
-    result = Verification()
+    result = Verification(has_checked_signatures=public_key is not None)
     known = {head.tenant_id: head for head in heads}
     anchors_of: dict[TenantId, list[Head]] = {}
     for anchor in anchors:
@@ -68,7 +76,7 @@ def verify(
         _verify_chain(chain, head, anchored, result)
         result.faults.extend(find_early_deletion(head, anchored, retained_since))
         if public_key is not None:
-            result.faults.extend(_check_signatures(head, anchored, public_key))
+            result.faults.extend(_check_signatures(head, anchored, public_key, must_be_signed=must_be_signed))
     return result
 
 
@@ -93,7 +101,8 @@ def _verify_chain(
         result.faults.extend(walk.step(record))
     result.faults.extend(walk.end())
     result.tenants += 1
-    result.unsigned += max(walk.number - (head.signed_number if head.signature else head.base_number), 0)
+    is_signed = head.signature and result.has_checked_signatures
+    result.unsigned += max(walk.number - (head.signed_number if is_signed else head.base_number), 0)
     result.anchored += len(anchors)
 
 
@@ -119,12 +128,16 @@ def _claims(head: Head, anchors: Sequence[Head]) -> Mapping[int, Mapping[str, st
     return claims
 
 
-def _check_signatures(head: Head, anchors: Sequence[Head], public_key: str) -> Iterator[Fault]:
+def _check_signatures(
+    head: Head, anchors: Sequence[Head], public_key: str, *, must_be_signed: bool
+) -> Iterator[Fault]:
     """A head that claims more than an empty chain needs a signature.
 
     Heads that were anchored before the installation had a key are not signed.
     """
-    if not head.signature and (head.signed_number or head.base_number):
+    if not head.signature and must_be_signed and head.number:
+        yield Fault(head.tenant_id, 0, _UNSIGNED)
+    elif not head.signature and (head.signed_number or head.base_number):
         yield Fault(head.tenant_id, head.signed_number, "the head has no signature")
     for signed, name in [(head, "the head"), *((anchor, "an anchored head") for anchor in anchors)]:
         if signed.signature and not is_signed_by(public_key, signed.payload, signed.signature):

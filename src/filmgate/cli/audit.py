@@ -15,11 +15,10 @@ from filmgate.errors import UsageError
 from filmgate.jobs import JobId, TenantId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any, TextIO
 
     from filmgate.audit.log import AuditLog, Query
-    from filmgate.audit.records import AuditRecord
     from filmgate.audit.verify import Verification
 
 audit = typer.Typer(help="Show, export and verify the audit log.", no_args_is_help=True)
@@ -44,11 +43,10 @@ def show_audit(
         query = Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
         records = log.newest(_find_video(log, query, clip) if clip else query, limit=limit)
     if is_json:
-        shapes = [r.to_fields() | {"details": json.loads(r.details)} for r in records]
-        typer.echo(json.dumps({"records": shapes}))
+        typer.echo(json.dumps({"records": [record.to_shown() for record in records]}))
         return
     for record in records:
-        typer.echo(_to_line(record))
+        typer.echo(_to_line(record.to_shown()))
     if not records:
         wanted = " that match" if tenant or video or clip else ""
         typer.echo(f"the audit log has no records{wanted}", err=True)
@@ -63,18 +61,35 @@ def export_audit(
     """Write records as JSON lines, which `verify --file` checks anywhere."""
     from filmgate.audit.export import to_lines
     from filmgate.audit.installation import open_installation_signer
-    from filmgate.audit.log import AuditLog
+    from filmgate.audit.log import AuditLog, Query
 
     settings = settings_with(data)
     with opened_database(settings) as database:
         signer, log = open_installation_signer(settings), AuditLog(database)
         tenant_id = TenantId(tenant) if tenant else None
         heads = log.heads(tenant_id)
+        if tenant and not heads and not log.page(Query(tenant_id), limit=1):
+            raise _unknown(tenant)
         records = log.records_until(heads, tenant_id)
         lines = to_lines(records, heads, signer.public_key if signer is not None else None)
         with _new_file(output) as file:
             file.writelines(line + "\n" for line in lines)
     typer.echo(str(output))
+    if signer is not None:
+        _warn_of_unsigned([head.tenant_id for head in heads if not head.signature])
+
+
+def _warn_of_unsigned(tenants: "Sequence[TenantId]") -> None:
+    if tenants:
+        typer.echo(
+            f"not signed yet: {len(tenants)} tenants, such as {tenants[0]}. `verify --public-key` rejects "
+            "them: export again after the next checkpoint (audit.checkpoint_seconds)",
+            err=True,
+        )
+
+
+def _unknown(tenant: str) -> UsageError:
+    return UsageError(f"the audit log has no records of tenant {tenant}", option="--tenant")
 
 
 @contextmanager
@@ -118,7 +133,7 @@ def verify_audit(
         with opened_database(settings) as database:
             result = verify_installation(database, settings, TenantId(tenant) if tenant else None)
         if tenant and not result.tenants and result.is_intact:
-            raise UsageError(f"the audit log has no records of tenant {tenant}", option="--tenant")
+            raise _unknown(tenant)
     _print_result(result, is_json=is_json)
     if not result.is_intact:
         raise typer.Exit(1)
@@ -130,7 +145,8 @@ def _verify_file(file: Path, public_key: Path | None) -> "Verification":
 
     header, records = read_export(file)
     trusted = _read_key(public_key) if public_key is not None else header.public_key
-    return verify(records, header.heads, public_key=trusted)
+    # A key in the export proves nothing: whoever removes the signatures can also remove the key.
+    return verify(records, header.heads, public_key=trusted, must_be_signed=public_key is not None)
 
 
 def _read_key(path: Path) -> str:
@@ -144,14 +160,17 @@ def _read_key(path: Path) -> str:
 def _print_result(result: "Verification", *, is_json: bool) -> None:
     if is_json:
         shape = {"is_intact": result.is_intact, "faults": [str(fault) for fault in result.faults]}
-        counts = {name: getattr(result, name) for name in ("records", "tenants", "unsigned", "anchored")}
-        typer.echo(json.dumps(shape | counts))
+        names = ("has_checked_signatures", "records", "tenants", "unsigned", "anchored")
+        typer.echo(json.dumps(shape | {name: getattr(result, name) for name in names}))
         return
     for fault in result.faults:
         typer.echo(f"CHANGED  {fault}")
     verdict = "intact" if result.is_intact else f"{len(result.faults)} faults"
+    signed = f"{result.unsigned} not signed yet"
+    if not result.has_checked_signatures:
+        signed = f"signatures not checked, because there is no public key; {result.unsigned} not signed"
     typer.echo(
-        f"{result.records} records of {result.tenants} tenants: {verdict}; {result.unsigned} not signed yet; "
+        f"{result.records} records of {result.tenants} tenants: {verdict}; {signed}; "
         f"{result.anchored} anchored heads compared"
     )
 
@@ -175,11 +194,16 @@ def _find_video(log: "AuditLog", query: "Query", clip: Path) -> "Query":
     return Query(found[0].tenant_id, JobId(found[0].job_id))
 
 
-def _to_line(record: "AuditRecord") -> str:
-    at = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    details = " ".join(f"{name}={_to_text(value)}" for name, value in json.loads(record.details).items())
-    place = f"{record.tenant_id:<8} {record.number:>6}"
-    return f"{place}  {at}  {record.action:<14}  {record.job_id or '-'}  {details}"
+def _to_line(shown: "Mapping[str, Any]") -> str:
+    at, details = shown["at"], shown["details"]
+    time = "-" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(details, str):
+        # Quoted, so that changed details cannot look like other records.
+        text = f"details={json.dumps(details)}"
+    else:
+        text = " ".join(f"{name}={_to_text(value)}" for name, value in details.items())
+    place = f"{shown['tenant']:<8} {shown['number']:>6}"
+    return f"{place}  {time:<19}  {shown['action']:<14}  {shown['video'] or '-'}  {text}"
 
 
 def _to_text(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
-from filmgate.cli.options import AsJson, read_tenant
+from filmgate.cli.options import AsJson
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,20 +101,15 @@ def print_alarms(
     topic: Annotated[
         str, typer.Option(help="ARN of the SNS topic that receives alarms.", metavar="ARN")
     ] = "",
-    tenants: Annotated[
-        list[str] | None,
-        typer.Option("--tenant", help="Add an alarm on this tenant's late jobs. Repeat it for more."),
-    ] = None,
     runbooks: Runbooks = None,
 ) -> None:
     """Print the same alerts as CloudWatch alarms, as input for `aws cloudwatch put-metric-alarm`."""
     from filmgate.settings import load_settings
     from filmgate.slo.cloudwatch import alarm_documents
 
-    names = [read_tenant(name) for name in tenants or ()]
     settings = load_settings()
     chosen = settings.slo.runbooks if runbooks is None else runbooks
-    alarms = alarm_documents(settings.admission.promise_seconds, chosen, topic, names)
+    alarms = alarm_documents(settings.admission.promise_seconds, chosen, topic)
     typer.echo(json.dumps({"alarms": alarms}, indent=1))
 
 

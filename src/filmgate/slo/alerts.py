@@ -13,7 +13,8 @@ THROTTLES_PER_SECOND = 0.1
 CERTIFICATE_DAYS = 14
 TAIL_FACTOR = 2
 # A share of late jobs means little for a tenant with fewer jobs than this in the window.
-TENANT_ALERT, TENANT_JOBS, _TENANT_WINDOW = "FilmgateTenantLateJobs", 20, "6h"
+TENANT_ALERT, _TENANT_JOBS, _TENANT_WINDOW = "FilmgateTenantLateJobs", 20, "6h"
+WORKER_ALERT = "FilmgateWorkerSilent"
 
 
 class Severity(StrEnum):
@@ -61,7 +62,7 @@ SLO_ALERTS = (
     ),
     Alert(
         TENANT_ALERT,
-        f"{burn_rate(_TENANT_WINDOW, 'tenant', 'class')} > 1 and {_JOBS_OF_TENANT} >= {TENANT_JOBS}",
+        f"{burn_rate(_TENANT_WINDOW, 'tenant', 'class')} > 1 and {_JOBS_OF_TENANT} >= {_TENANT_JOBS}",
         _TICKET,
         "More jobs of a tenant were late or failed in six hours than its target allows.",
         hold="10m",
@@ -106,7 +107,7 @@ SERVICE_ALERTS = (
         hold="10m",
     ),
     Alert(
-        "FilmgateWorkerSilent",
+        WORKER_ALERT,
         f"(up == 0) and on (job, instance) (max_over_time({m.WORKER_READY.name}[30m]) == 1)",
         _PAGE,
         "A worker that was ready has stopped responding.",

@@ -5,15 +5,15 @@ sent as increases, histograms as single values. Insights has neither percentiles
 such an alarm reads the metric without dimensions, or several periods.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from filmgate.slo.alerts import (
     CERTIFICATE_DAYS,
     TAIL_FACTOR,
     TENANT_ALERT,
-    TENANT_JOBS,
     THROTTLES_PER_SECOND,
+    WORKER_ALERT,
     Alert,
 )
 from filmgate.slo.gpu_alerts import GPU_CELSIUS, GPU_IDLE_RATIO, GPU_MEMORY_RATIO, POWER_RATIO, all_alerts
@@ -22,6 +22,8 @@ from filmgate.telemetry import metrics as m
 from filmgate.telemetry.emf import DROPPED, NAMESPACE
 
 _MINUTE, _HOUR = 60, 3600
+# CloudWatch has no metrics of single tenants, and no list of the workers that should report.
+_WITHOUT_ALARM = frozenset({TENANT_ALERT, WORKER_ALERT})
 Document = dict[str, object]
 
 
@@ -51,11 +53,11 @@ def _stat(metric: m.Metric, stat: str) -> Document:
     return {"Metric": {"Namespace": NAMESPACE, "MetricName": metric.name}, "Stat": stat}
 
 
-_WAITING = _select("SUM", m.JOBS, "state = 'queued'")
+_WAITING = _select("SUM", m.JOBS, "state = 'queued' AND route = 'gpu'")
 
 
 def conditions(promise_seconds: float) -> dict[str, Condition]:
-    """The condition of every alert by its name, except for the one on single tenants."""
+    """The condition of every alert by its name, except for those without an alarm."""
     return _slo_conditions() | _service_conditions(promise_seconds) | _gpu_conditions()
 
 
@@ -70,17 +72,6 @@ def _slo_conditions() -> dict[str, Condition]:
         "FilmgateErrorBudgetFastBurn": Condition(hour, burn, 14.4, _HOUR),
         "FilmgateErrorBudgetSlowBurn": Condition(hour, burn, 3, _HOUR, periods=3),
     }
-
-
-def tenant_condition(tenant: str) -> Condition:
-    """The condition of the alert on one tenant. Metric math cannot divide two groups of series."""
-    own = f"tenant = '{tenant}'"
-    parts = {
-        "late": _select("SUM", m.SLO_JOBS, f"result = 'late' AND {own}"),
-        "allowed": _select("SUM", m.SLO_LATE_ALLOWED, own),
-        "jobs": _select("SUM", m.SLO_JOBS, own),
-    }
-    return Condition(parts, f"IF(jobs >= {TENANT_JOBS}, late / allowed, 0)", 1, 3 * _HOUR)
 
 
 def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
@@ -104,12 +95,6 @@ def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
             "IF(waiting > 0 AND FILL(workers, 0) < 1, 1, 0)",
             0,
             periods=10,
-        ),
-        "FilmgateWorkerSilent": Condition(
-            {"known": _select("MAX", m.WORKERS, "route = 'gpu'"), "ready": _select("SUM", m.WORKER_READY)},
-            "known - FILL(ready, 0)",
-            0,
-            periods=2,
         ),
         "FilmgateDatabaseDown": Condition(
             {"up": _select("MAX", m.QUEUE_UP)}, "1 - up", 0, is_missing_bad=True
@@ -162,25 +147,18 @@ def _gpu_conditions() -> dict[str, Condition]:
     }
 
 
-def alarm_documents(
-    promise_seconds: float, runbooks: str, topic: str = "", tenants: Sequence[str] = ()
-) -> list[Document]:
-    """Inputs of `aws cloudwatch put-metric-alarm --cli-input-json`: one per alert, and one per tenant."""
-    known, found = conditions(promise_seconds), []
-    for alert in all_alerts():
-        if alert.name == TENANT_ALERT:
-            each = {f"{alert.name}-{tenant}": tenant_condition(tenant) for tenant in tenants}
-        else:
-            each = {alert.name: known[alert.name]}
-        found += [_to_alarm(name, alert, condition, runbooks, topic) for name, condition in each.items()]
-    return found
+def alarm_documents(promise_seconds: float, runbooks: str, topic: str = "") -> list[Document]:
+    """Inputs of `aws cloudwatch put-metric-alarm --cli-input-json`, one per alert."""
+    known = conditions(promise_seconds)
+    alerts = [alert for alert in all_alerts() if alert.name not in _WITHOUT_ALARM]
+    return [_to_alarm(alert, known[alert.name], runbooks, topic) for alert in alerts]
 
 
-def _to_alarm(name: str, alert: Alert, condition: Condition, runbooks: str, topic: str) -> Document:
+def _to_alarm(alert: Alert, condition: Condition, runbooks: str, topic: str) -> Document:
     parts = [_to_query(part, query, condition.period) for part, query in condition.parts.items()]
-    result = {"Id": "result", "Expression": condition.result, "Label": name, "ReturnData": True}
+    result = {"Id": "result", "Expression": condition.result, "Label": alert.name, "ReturnData": True}
     return {
-        "AlarmName": name,
+        "AlarmName": alert.name,
         "AlarmDescription": f"{alert.summary} {runbook_url(alert, runbooks)}",
         "Metrics": [*parts, result],
         "ComparisonOperator": "GreaterThanThreshold",

@@ -124,6 +124,36 @@ def test_a_head_without_a_signature_proves_nothing():
     assert names(CHAIN, new) == []
 
 
+def strict(records, head):
+    result = verify(records, [head], public_key=SIGNER.public_key, must_be_signed=True)
+    return [(fault.number, fault.problem) for fault in result.faults]
+
+
+@pytest.mark.parametrize("signed_number", [0, 20])
+def test_an_export_whose_signature_was_removed_is_a_fault(signed_number):
+    stripped = replace(HEAD, signed_number=signed_number, signature="")
+    ((number, problem),) = strict(CHAIN, stripped)
+    assert number == 0
+    assert problem.startswith("no signature covers these records")
+    assert "compare them with the database of the installation" in problem
+
+
+def test_an_export_may_have_records_after_its_signed_head():
+    signed = make_head(CHAIN[:15])
+    later = replace(signed, number=20, hash=CHAIN[-1].hash)
+    assert strict(CHAIN, later) == []
+    result = verify(CHAIN, [later], public_key=SIGNER.public_key, must_be_signed=True)
+    assert (result.has_checked_signatures, result.unsigned) == (True, 5)
+
+
+def test_without_a_public_key_no_record_counts_as_signed():
+    """A signature that nobody checked may be anything."""
+    result = verify(CHAIN, [replace(HEAD, signature="garbage")])
+    assert (result.is_intact, result.has_checked_signatures, result.unsigned) == (True, False, 20)
+    base = {"base_number": 5, "base_hash": CHAIN[4].hash}
+    assert verify(CHAIN[5:], [make_head(CHAIN, **base)]).unsigned == 15
+
+
 def test_every_anchor_of_a_record_counts():
     other = replace(HEAD, signed_hash="0" * 64, signature="")
     assert names(CHAIN, HEAD, anchors=[other, HEAD]) == [20]
