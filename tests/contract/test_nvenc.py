@@ -9,7 +9,7 @@ import torch
 
 from filmgate.errors import EncodeError
 from filmgate.models.pixel_formats import FORMATS
-from filmgate.pipeline import doctor
+from filmgate.pipeline import canary, doctor
 from filmgate.pipeline.encode import encoder as encode
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
@@ -135,6 +135,70 @@ def _first_plane(frame):
     kind = np.uint16 if "10" in frame.format.name else np.uint8
     rows = np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)
     return rows[:, : plane.width]
+
+
+MIN_SIDE = 145
+STAND_IN = "libx265"
+
+
+@pytest.fixture
+def small_refused(monkeypatch):
+    """Another codec takes the place of H.264 NVENC. It refuses small frames when it is opened, as a GPU does.
+
+    Returns the sizes with which it was opened.
+    """
+    opened, open_encoder = [], encode.open_encoder
+
+    def open_large(context):
+        if context.codec.name == STAND_IN:
+            opened.append((context.width, context.height))
+            if min(opened[-1]) < MIN_SIDE:
+                raise av.error.ArgumentError(22, "Invalid argument")
+        open_encoder(context)
+
+    monkeypatch.setattr(encode, "open_encoder", open_large)
+    monkeypatch.setattr(encode, "HARDWARE", HARDWARE | {"h264": STAND_IN})
+    monkeypatch.setattr(encode, "nvenc_options", lambda _: WITHOUT_DELAY["hevc"])
+    encode._known_problem.cache_clear()
+    yield opened
+    encode._known_problem.cache_clear()
+
+
+def encoded_with(setting, size):
+    """The codec of a clip of one frame."""
+    options = EncodeOptions(encoder=setting)
+    clip = spooled_clip(1)
+    encoder = ClipEncoder(clip, size, 1, options)
+    encoder.write(np.full((1, *options.layout.frame_shape(size[1], size[0])), 128, np.uint8))
+    encoder.finish()
+    clip.publish()
+    with av.open(io.BytesIO(b"".join(clip.chunks()))) as file:
+        return file.streams.video[0].codec_context.name
+
+
+@pytest.mark.parametrize("setting", ["auto", "nvenc"])
+def test_a_clip_that_is_too_small_for_nvenc_is_encoded_in_software(small_refused, setting):
+    assert encoded_with(setting, (MIN_SIDE + 1, MIN_SIDE + 1)) == "hevc"
+    assert encoded_with(setting, (128, 128)) == "h264"
+    assert encoded_with(setting, (256, 128)) == "h264"
+    assert encoded_with(setting, (256, 256)) == "hevc"
+
+
+def test_nvenc_is_tried_once_for_each_size(small_refused):
+    for _ in range(3):
+        for size in ((320, 192), (128, 128)):
+            pick_encoder(EncodeOptions(), size)
+    assert small_refused == [(256, 256), (320, 192), (128, 128)]
+
+
+@pytest.mark.parametrize("setting", ["auto", "nvenc"])
+def test_the_canary_passes_on_a_gpu_whose_nvenc_does_not_encode_its_size(model, small_refused, setting):
+    tiny = model("wan2.1")
+    renderer = Renderer(tiny, PipelineSettings(device="cpu", encoder=setting))
+    golden = canary.make_golden(tiny, renderer)
+    assert canary.measure_drift(golden, tiny, renderer) <= golden.tolerance
+    request = canary.canary_request(tiny)
+    assert (request.width, request.height) in small_refused, "NVENC was asked first"
 
 
 def test_the_doctor_says_what_each_nvenc_encoder_has_proven(monkeypatch):

@@ -119,6 +119,20 @@ def test_a_stream_that_prepares_overwrites_its_own_memory_while_others_are_in_us
     assert count_remains() == 0
 
 
+def test_a_job_that_was_prepared_and_never_ran_leaves_nothing_to_the_owner_of_the_device():
+    stream = torch.cuda.Stream()
+    memory = DeviceMemory(CUDA)
+    memory.switch_owner("acme")
+    with torch.cuda.stream(stream):
+        memory.prepare_for("globex")
+        mark(stream)
+        memory.prepare_for("acme")
+    with held_free_memory(CUDA, stream.cuda_stream) as blocks:
+        torch.cuda.synchronize()
+        assert sum(block.nbytes for _, block in blocks) >= sum(SIZES)
+        assert not any(block.any() for _, block in blocks)
+
+
 def test_a_queued_decode_leaves_no_memory_that_is_freed_only_when_the_device_is_done():
     """Such memory would be freed after the job of the next tenant has overwritten the free memory."""
     vae = build_vae("wan2.1", CUDA, torch.bfloat16)

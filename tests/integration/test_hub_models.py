@@ -1,5 +1,8 @@
 """Models of the hub: pulled with progress, licence, revision and checksums, then loaded at that revision."""
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from filmgate.errors import ModelError, ModelUnavailable, UsageError
@@ -89,6 +92,50 @@ def test_a_damaged_pin_is_an_error_that_a_pull_repairs(server, text):
             read(ID)
     assert hub.pull_hub_model(ID).is_whole
     assert hub.find_hub_model(ID) is not None
+
+
+def test_two_that_pin_a_model_at_once_both_succeed(server, monkeypatch):
+    """Both have written their pin before either moves it into place."""
+    model, errors, both = hub.pull_hub_model(ID), [], threading.Barrier(2, timeout=60)
+    write_text = Path.write_text
+
+    def meet(path, text):
+        write_text(path, text)
+        both.wait()
+
+    def pin():
+        try:
+            hub._write_pin(model)
+        except OSError as exc:
+            errors.append(exc)
+
+    monkeypatch.setattr(Path, "write_text", meet)
+    threads = [threading.Thread(target=pin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert hub.find_hub_model(ID) == model
+    assert pins_in(model) == [hub.PIN_FILE]
+
+
+def test_a_pin_that_cannot_be_written_leaves_the_one_before_and_no_other_file(server, monkeypatch):
+    model = hub.pull_hub_model(ID)
+
+    def fail(path, text):
+        path.write_bytes(text[:10].encode())
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(OSError, match="No space left"):
+        hub._write_pin(model)
+    assert hub.find_hub_model(ID) == model
+    assert pins_in(model) == [hub.PIN_FILE]
+
+
+def pins_in(model):
+    return [path.name for path in model.folder.parents[1].iterdir() if path.is_file()]
 
 
 def test_hub_folder_and_package_are_listed_alike_and_found_in_any_spelling(server, tmp_path):

@@ -76,11 +76,16 @@ class FreeBlock(NamedTuple):
 
 
 class DeviceMemory:
-    """The memory that torch keeps on one device, and the owner of the content that it may hold."""
+    """The memory that torch keeps on one device, and the owner of the content that it may hold.
+
+    A job that was prepared on a stream and never got the device leaves its content in the memory of that
+    stream, which then has another owner than the rest.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._owner: str | None = None
+        self._preparers: dict[int, str | None] = {}
 
     def belongs_to_other(self, owner: str | None) -> bool:
         """Whether the memory must be overwritten before this owner uses it."""
@@ -91,11 +96,14 @@ class DeviceMemory:
 
         Other streams may be in use by that owner's job.
         """
-        if self.belongs_to_other(owner) and self._device.type == "cuda":
-            stream = torch.cuda.current_stream(self._device).cuda_stream
+        if self._device.type != "cuda":
+            return
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        if self._preparers.get(stream, self._owner) != owner:
             with held_free_memory(self._device, stream) as blocks:
                 for _, memory in blocks:
                     memory.zero_()
+        self._preparers[stream] = owner
 
     def switch_owner(self, owner: str | None) -> None:
         """Overwrite all free memory if it may hold the content of another owner.
@@ -105,6 +113,7 @@ class DeviceMemory:
         if self.belongs_to_other(owner):
             overwrite_free_memory(self._device)
             self._owner = owner
+            self._preparers.clear()  # no stream has their content any more
 
 
 def overwrite_free_memory(device: torch.device) -> int:

@@ -45,7 +45,7 @@ class PipelineSettings(Section):
         default="h264", description="video codec of the finished file"
     )
     encoder: Literal["auto", "software", "nvenc"] = Field(
-        default="auto", description="auto: NVENC if a test frame can be encoded, else software"
+        default="auto", description="auto: NVENC if it can encode a test frame of the size, else software"
     )
     pixel_format: Literal["yuv420p", "yuv420p10", "yuv422p", "yuv422p10"] = Field(
         default="yuv420p",

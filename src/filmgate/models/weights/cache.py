@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filmgate.errors import ModelError, StoreFull
-from filmgate.models.weights.entry import LOCKS, CacheEntry, find_entries
+from filmgate.models.weights.entry import LOCKS, CacheEntry, empty_trash, find_entries
 from filmgate.models.weights.fetch import Fetch, ReportProgress
 from filmgate.models.weights.journal import Journal
 from filmgate.models.weights.location import ModelLocation
@@ -122,25 +122,33 @@ class ModelCache:
     def _make_room(self, entry: CacheEntry, manifest: Manifest) -> None:
         """Evicts unused models, then reserves the space: concurrent pulls cannot overbook the disk."""
         need, budget = manifest.total_bytes, self._settings.cache_bytes
+        entry.empty_trash()
         with acquire_lock(self._folder / LOCKS / "room"):
 
             def is_enough() -> bool:
                 others = (other for other in find_entries(self._folder) if other != entry)
                 is_within = budget == 0 or sum(other.size_bytes for other in others) + need <= budget
-                free = shutil.disk_usage(self._folder).free + _allocated_bytes(entry.partial)
-                return is_within and need <= free
+                return is_within and need <= self._free_bytes(entry) + _allocated_bytes(entry.partial)
 
             self._evict_until(is_enough, keep=entry)
             if not is_enough():
                 limit = f"models.cache_bytes is {budget}, " if budget else ""
-                free = shutil.disk_usage(self._folder).free
+                free = self._free_bytes(entry)
                 raise StoreFull(
-                    f"{entry.location.url} needs {need} bytes: {limit}{free} bytes of disk are free, and "
-                    "all other models in the cache are in use"
+                    f"{entry.location.url} needs {need} bytes: {limit}{free} bytes of disk are free and not "
+                    "reserved by other pulls, and all other models in the cache are in use"
                 )
             entry.reserve(manifest)
 
+    def _free_bytes(self, entry: CacheEntry) -> int:
+        """The free disk space without what the pulls of other entries have reserved and not written yet."""
+        # The reservations first: what a pull writes in between then counts twice instead of never.
+        others = [other for other in find_entries(self._folder) if other != entry]
+        reserved = sum(_missing_bytes(other) for other in others)
+        return max(0, shutil.disk_usage(self._folder).free - reserved)
+
     def _evict_until(self, is_enough: Callable[[], bool], keep: CacheEntry | None = None) -> list[str]:
+        empty_trash(self._folder)
         evicted = []
         for entry in find_entries(self._folder):
             if is_enough():
@@ -166,6 +174,15 @@ def _evict(entry: CacheEntry) -> bool:
         entry.delete()
     log.info("evicted a model", model=entry.location.name)
     return True
+
+
+def _missing_bytes(entry: CacheEntry) -> int:
+    """What the pull of an entry still has to write. Another process may publish or delete it meanwhile."""
+    try:
+        written = _allocated_bytes(entry.partial)
+    except FileNotFoundError:
+        return 0
+    return 0 if entry.is_published else max(0, entry.size_bytes - written)
 
 
 def _allocated_bytes(folder: Path) -> int:

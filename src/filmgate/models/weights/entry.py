@@ -4,6 +4,7 @@
                         partial/     what is downloaded so far; `journal` lists the ranges
                         model/       the complete version with every digest checked; appears by rename
                         used         its modification time is the last use
+<cache>/.trash-wan-v3-1a2b3c4d       a deleted entry that is being removed from the disk
 <cache>/.locks/wan-v3-1a2b3c4d       shared: in use; exclusive: being filled or deleted
 """
 
@@ -59,6 +60,10 @@ class CacheEntry:
         return self.cache / LOCKS / self.name
 
     @property
+    def trash(self) -> Path:
+        return self.cache / f"{_TRASH}{self.name}"
+
+    @property
     def is_published(self) -> bool:
         return self.model.is_dir()
 
@@ -99,11 +104,13 @@ class CacheEntry:
 
     def delete(self) -> None:
         """Removes the entry for other processes immediately, then from the disk. Needs the exclusive lock."""
-        trash = self.cache / f"{_TRASH}{self.name}"
-        if trash.exists():
-            shutil.rmtree(trash)
-        self.folder.rename(trash)
-        shutil.rmtree(trash)
+        self.empty_trash()
+        self.folder.rename(self.trash)
+        self.empty_trash()
+
+    def empty_trash(self) -> None:
+        """Removes what a killed process did not delete from the disk. Needs the exclusive lock."""
+        _remove_trash(self.trash)
 
     def try_exclusive(self) -> NodeLock | None:
         return try_lock(self.lock_path)
@@ -132,6 +139,19 @@ def find_entries(cache: Path) -> Iterator[CacheEntry]:
     locations = (_read_entry(path, "url", parse_location) for path in paths)
     found = [CacheEntry(cache, location) for location in locations if location is not None]
     yield from sorted(found, key=lambda entry: entry.used_at)
+
+
+def empty_trash(cache: Path) -> None:
+    """Removes what killed processes did not delete from the disk. A running deletion holds its lock."""
+    for trash in cache.glob(f"{_TRASH}*"):
+        if (lock := try_lock(cache / LOCKS / trash.name.removeprefix(_TRASH))) is not None:
+            with lock:
+                _remove_trash(trash)
+
+
+def _remove_trash(trash: Path) -> None:
+    if trash.exists():
+        shutil.rmtree(trash)
 
 
 def _read_entry(path: Path, field: str, parse: Callable[[Any, str], T]) -> T | None:

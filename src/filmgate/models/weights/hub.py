@@ -6,6 +6,7 @@ another @REVISION, changes the revision.
 """
 
 import json
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -256,9 +257,12 @@ def _read_pin(hub_id: str) -> HubModel | None:
 def _write_pin(model: HubModel) -> None:
     pin = {"revision": model.revision, "requested": model.requested, "licence": model.licence}
     path = _repository(model.id) / PIN_FILE
-    staged = path.with_suffix(".new")
-    staged.write_text(json.dumps(pin | {"manifest": model.manifest.as_dict()}))
-    staged.rename(path)
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # other processes may pin the model too
+    try:
+        staged.write_text(json.dumps(pin | {"manifest": model.manifest.as_dict()}))
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def _repository(hub_id: str) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import av
@@ -22,12 +22,17 @@ from filmgate.pipeline.encode.clip_file import ClipTarget
 from filmgate.pipeline.encode.mux import ClipMuxer, Packets
 from filmgate.pipeline.transfer.colour import YuvLayout, yuv_layout
 from filmgate.pipeline.transfer.streams import AnyTimeline, NoTimeline
+from filmgate.telemetry.logs import Log
+
+log = Log("encode")
 
 os.environ.setdefault("SVT_LOG", "1")  # the only way to turn off the banner of SVT-AV1
 
 BT709, LIMITED_RANGE = 1, 1
 SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
 HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
+TEST_SIZE = (256, 256)
+"""The test frame that shows whether an encoder works at all. NVENC is reported to need up to 145x145."""
 INTERLEAVED = {"yuv420p10le": "p010le", "yuv422p": "nv16", "yuv422p10le": "p210le"}
 SVT_PRESETS = {
     "ultrafast": "12",
@@ -103,7 +108,7 @@ class ClipEncoder:
         self._muxed = 0
         self.first_fragment_at: float | None = None
         with _translated():
-            self._muxer = ClipMuxer(clip, frames, pick_encoder(options), options.rate)
+            self._muxer = ClipMuxer(clip, frames, pick_encoder(options, size), options.rate)
         self._stream = self._muxer.stream
         configure(self._stream.codec_context, size, options)
 
@@ -213,28 +218,40 @@ def nvenc_options(options: EncodeOptions) -> dict[str, str]:
     return {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
 
 
-def pick_encoder(options: EncodeOptions) -> str:
-    """Return FFmpeg's name of the encoder. NVENC is used only if it has encoded a test frame."""
+def pick_encoder(options: EncodeOptions, size: tuple[int, int] = TEST_SIZE) -> str:
+    """Return FFmpeg's name of the encoder. NVENC is used only if it has encoded a test frame of this size.
+
+    Raises EncodeError if the setting is nvenc and NVENC does not work at all. Its limits depend on the codec
+    and the GPU; a clip outside them is encoded in software, whatever the setting.
+    """
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
-    problem = _known_problem(options.codec, hardware, options.pixel_format)
+    problem = _known_problem(options.codec, hardware, options.pixel_format, TEST_SIZE)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
             f"pipeline.encoder is nvenc, but {hardware} does not work here ({problem}); set it to auto"
         )
-    return software if problem else hardware
+    if problem:
+        return software
+    if _known_problem(options.codec, hardware, options.pixel_format, size):
+        message = f"{hardware} does not encode {size[0]}x{size[1]}; using {software}"
+        log.info(message)
+        return software
+    return hardware
 
 
-def probe_encoder(codec: str, name: str, pixel_format: str = "yuv420p") -> str | None:
+def probe_encoder(
+    codec: str, name: str, pixel_format: str = "yuv420p", size: tuple[int, int] = TEST_SIZE
+) -> str | None:
     """Encode one frame. Returns None on success, else the problem: opening an encoder proves nothing."""
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
         options = EncodeOptions(codec=codec, pixel_format=pixel_format)
-        configure(context, (256, 256), options)
+        configure(context, size, options)
         context.framerate = Fraction(16)
-        grey = np.full(options.layout.frame_shape(256, 256), 1, np.uint8)
+        grey = np.full(options.layout.frame_shape(size[1], size[0]), 1, np.uint8)
         frame = to_video_frame(grey, options.layout)
         frame.pts = 0
         open_encoder(context)
@@ -251,7 +268,7 @@ def accepts_options(codec: str, name: str) -> bool:
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
-        configure(context, (256, 256), EncodeOptions(codec=codec))
+        configure(context, TEST_SIZE, EncodeOptions(codec=codec))
         open_encoder(context)
     except UnknownCodecError:
         return False
@@ -260,7 +277,7 @@ def accepts_options(codec: str, name: str) -> bool:
     return True
 
 
-_known_problem = cache(probe_encoder)  # a probe per clip would be slow
+_known_problem = lru_cache(maxsize=1024)(probe_encoder)  # a probe per clip would be slow
 
 
 @contextmanager
