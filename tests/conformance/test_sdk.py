@@ -93,6 +93,15 @@ def test_list_fetches_further_pages(client):
     assert oldest[-5:] == made
 
 
+def test_videos_can_be_deleted_while_they_are_listed(service):
+    key = service.add_tenant("tidy")
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=key) as client:
+        made = [client.videos.create(prompt=f"ball {n}").id for n in range(5)]
+        deleted = [client.videos.delete(video.id).id for video in client.videos.list(limit=2)]
+        assert deleted == made[::-1]
+        assert client.videos.list().data == []
+
+
 def test_delete_returns_the_response_of_the_sdk(client):
     video = client.videos.create(prompt=PROMPT)
     deleted = client.videos.delete(video.id)

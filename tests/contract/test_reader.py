@@ -3,6 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
+from filmgate.database.schema import audit_records
 from filmgate.errors import JobNotFound
 from filmgate.jobs import (
     Failure,
@@ -26,8 +27,10 @@ ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
 def test_the_error_for_a_job_of_another_tenant_is_the_error_for_an_unknown_job(queue, reader):
     job = queue.enqueue(make_ticket())
+    removed = queue.enqueue(make_ticket())
+    remove(queue, removed)
     messages = []
-    for tenant_id, job_id in ((GLOBEX, job.id), (ACME, new_job_id())):
+    for tenant_id, job_id in ((GLOBEX, job.id), (GLOBEX, removed.id), (ACME, new_job_id())):
         for call in (reader.find, reader.events, queue.cancel):
             with pytest.raises(JobNotFound) as error:
                 call(tenant_id, job_id)
@@ -48,6 +51,43 @@ def test_pages_list_every_job_once(queue, reader, order):
         seen += [job.id for job in page.jobs]
         after, has_more = seen[-1], page.has_more
     assert seen == (ids if order == "asc" else ids[::-1])
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_list_goes_on_after_a_job_that_was_removed(queue, reader, clocks, order):
+    jobs = []
+    for seconds in (0, 5, 0, -3600, 5, 0, 0):  # some at the same instant, some after a step of the clock
+        clocks.step(seconds)
+        jobs.append(queue.enqueue(make_ticket()))
+        queue.enqueue(make_ticket("globex"))
+    listed = jobs if order == "asc" else jobs[::-1]
+    for removed in range(1, 6):
+        remove(queue, listed[removed])
+        page = reader.page(ACME, after=listed[removed].id, limit=10, order=order)
+        assert [job.id for job in page.jobs] == [job.id for job in listed[removed + 1 :]]
+        # The others are before it.
+        other = reader.page(
+            ACME, after=listed[removed].id, limit=10, order="desc" if order == "asc" else "asc"
+        )
+        assert [job.id for job in other.jobs] == [listed[0].id]
+
+
+def test_jobs_whose_creation_left_the_audit_log_are_older_than_a_removed_job(bench, queue, reader):
+    old, removed, new = (queue.enqueue(make_ticket()) for _ in range(3))
+    remove(queue, removed)
+    with bench.database.write() as connection:
+        connection.execute(sa.delete(audit_records).where(audit_records.c.job_id == old.id))
+    pages = [reader.page(ACME, after=removed.id, order=order).jobs for order in ("desc", "asc")]
+    assert [[job.id for job in page] for page in pages] == [[old.id], [new.id]]
+    with bench.database.write() as connection:
+        connection.execute(sa.delete(audit_records))
+    with pytest.raises(JobNotFound):
+        reader.page(ACME, after=removed.id)
+
+
+def remove(queue, job):
+    queue.cancel(job.tenant_id, job.id)
+    queue.remove(job.tenant_id, job.id)
 
 
 def test_a_page_takes_the_same_number_of_queries_for_any_number_of_jobs(bench):

@@ -100,6 +100,20 @@ def test_a_signed_link_gives_access_to_one_object_without_a_key(tmp_path):
         assert httpx.get(link).status_code == 404
 
 
+def test_head_of_redirected_content_is_answered_without_a_link(tmp_path):
+    """A link is presigned for GET. If nobody follows it, its record in the audit log is wrong."""
+    with running(settings_for(tmp_path, api__content="redirect")) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()
+        service.hand().make()
+        path = f"/v1/videos/{video['id']}/content"
+        head = client.head(path)
+        assert (head.status_code, head.headers["content-length"]) == (200, str(len(CLIP)))
+        assert client.head(path, headers={"If-None-Match": head.headers["etag"]}).status_code == 304
+        assert client.get(path).status_code == 302
+        records = client.get(f"/v1/videos/{video['id']}/audit").json()["data"]
+        assert [record["action"] for record in records].count("linked") == 1
+
+
 def test_a_signed_link_expires(tmp_path):
     with running(settings_for(tmp_path, api__content="redirect")) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
@@ -134,6 +148,50 @@ def test_a_client_certificate_identifies_the_tenant(tmp_path):
         bare = ssl.create_default_context(cafile=authority.path)
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{service.url}/healthz", verify=bare)
+
+
+def test_a_client_certificate_works_while_others_guess_keys_from_its_address(tmp_path):
+    authority = Authority(tmp_path)
+    paths = authority.issue("server", "127.0.0.1")
+    given = {"tls_certificate": paths[0], "tls_key": paths[1], "tls_client_ca": authority.path}
+    tls = {f"api__{name}": str(path) for name, path in given.items()}
+    settings = settings_for(tmp_path / "data", limits__failed_logins_per_minute=2, **tls)
+    with running(settings) as service:
+        tenants, contexts = service.services.tenants, {}
+        tenants.add(Tenant(TenantId("bank"), certificate="CN=bank"))
+        for name in ("bank", "stranger"):
+            contexts[name] = ssl.create_default_context(cafile=authority.path)
+            contexts[name].load_cert_chain(*authority.issue(name, name))
+
+        def status(name, key=None):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            return httpx.get(f"{service.url}/v1/videos", verify=contexts[name], headers=headers).status_code
+
+        # The bucket does not refill, however slow the machine is.
+        service.edge._logins._failures._clock = lambda: 1000.0
+        assert status("bank") == 200
+        assert [status("stranger", "fg_guess") for _ in range(3)] == [401, 401, 429]
+        assert status("bank") == 200
+        assert [status("stranger"), status("stranger", "certificate:CN=bank")] == [429, 429]
+        assert [status("stranger", "CN=bank"), status("stranger", "key:CN=bank")] == [429, 429]
+        tenants.disable("bank")
+        assert [status("bank"), status("bank")] == [401, 429]
+
+
+def test_local_callers_of_an_open_server_work_while_others_guess_keys(tmp_path):
+    settings = settings_for(tmp_path, api__open=True, limits__failed_logins_per_minute=2)
+    with running(settings) as service:
+        service.edge._logins._failures._clock = lambda: 1000.0
+
+        def status(**headers):
+            return httpx.get(f"{service.url}/v1/videos", headers=headers).status_code
+
+        assert status() == 200
+        assert [status(Authorization="Bearer fg_guess") for _ in range(3)] == [401, 401, 429]
+        assert status() == 200
+        # Requests of other sites come from the same browser.
+        assert [status(Origin="https://evil.example"), status(Authorization="Bearer open:")] == [429, 429]
+        assert status() == 200
 
 
 class Authority:

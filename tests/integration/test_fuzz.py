@@ -68,7 +68,7 @@ def operations():
     modules = [import_module(f"{api.__name__}.{info.name}") for info in iter_modules(api.__path__)]
     routers = [module.router for module in modules if hasattr(module, "router")]
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    return sorted((r.path, m) for r in routes if r.include_in_schema for m in r.methods)
+    return sorted((r.path_format, m) for r in routes if r.include_in_schema for m in r.methods)
 
 
 def test_the_document_contains_every_operation(document):

@@ -210,6 +210,20 @@ def test_the_list_has_cursors_in_both_orders(client):
     assert [v["id"] for v in client.get("/v1/videos", params={"order": "asc"}).json()["data"]] == ids
 
 
+def test_an_unknown_cursor_is_a_404_that_names_the_parameter_and_the_remedy(service, client, video):
+    with service.client(service.add_tenant("lister")) as other:
+        answers = [
+            other.get("/v1/videos", params={"after": after})
+            for after in (video["id"], "video_" + "0" * 32, "video_1", "")
+        ]
+    assert [answer.status_code for answer in answers] == [404] * 4
+    [error] = {tuple(answer.json()["error"].items()) for answer in answers}
+    assert dict(error) | {"message": ""} == {
+        "message": "", "type": "invalid_request_error", "param": "after", "code": "video_not_found",
+    }  # fmt: skip
+    assert "list again without `after`" in dict(error)["message"]
+
+
 @pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 101}, {"limit": "x"}, {"order": "up"}])
 def test_the_error_for_an_invalid_list_query_names_the_parameter(client, query):
     response = client.get("/v1/videos", params=query)
@@ -334,6 +348,19 @@ def test_models_are_listed_with_the_limits_that_admission_enforces(client):
     assert model["limits"]["seconds"] == {"default": 2.0, "min": 0.25, "max": 12.0}
     assert client.get("/v1/models/sora-2").json()["id"] == "flipbook"
     assert client.get("/v1/models/sora-9").status_code == 404
+
+
+def test_a_model_whose_name_has_a_slash_is_retrieved_by_it(tmp_path):
+    hub_id = "Acme-AI/Ball-14B"
+    settings = settings_for(tmp_path, admission__model_aliases=f"{hub_id}=flipbook")
+    with running(settings) as service, service.client() as client:
+        for name in (hub_id, hub_id.replace("/", "%2F")):
+            assert client.get(f"/v1/models/{name}").json()["id"] == "flipbook"
+        for name in ("Acme-AI/Ball-15B", "Acme-AI%2FBall-15B", "Acme-AI/Ball-14B/", ""):
+            response = client.get(f"/v1/models/{name}")
+            assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+        assert 'route="/v1/models/{model}",status="200"} 2.0' in client.get("/metrics").text
+        assert "/v1/models/{model}" in client.get("/openapi.json").json()["paths"]
 
 
 def test_a_video_whose_worker_died_is_queued_again_and_says_that_it_waits(tmp_path, monkeypatch):

@@ -30,9 +30,9 @@ async def identify(request: Request, scope: Scope) -> Tenant:
 
     Afterwards `actor_of` says who it is, for the audit log.
     """
-    services, secret = services_of(request), _secret_of(request)
-    find, actor = _to_lookup(request, services, secret)
-    tenant = await services.edge.login(request.scope, secret, partial(services.call, find))
+    services = services_of(request)
+    find, actor, credential = _to_lookup(request, services)
+    tenant = await services.edge.login(request.scope, credential, partial(services.call, find))
     if not tenant.may(scope):
         raise ScopeMissing(f"this tenant does not have the {scope} scope")
     request.state.actor = replace(actor, user=_user_of(request))
@@ -44,15 +44,20 @@ def _secret_of(request: Request) -> str | None:
     return (secret.strip() if scheme.lower() == "bearer" else "") or None
 
 
-def _to_lookup(
-    request: Request, services: Services, secret: str | None
-) -> tuple[Callable[[], Tenant], Actor]:
-    """How to find the tenant of the credentials in a request, and whom they name once they are verified."""
-    tenants, subject = services.tenants, getattr(request.state, CERTIFICATE_SUBJECT, None)
+def _to_lookup(request: Request, services: Services) -> tuple[Callable[[], Tenant], Actor, str | None]:
+    """How to find the tenant of the credential in a request, whom it names once it is verified, and what
+    `Edge.login` knows it by.
+
+    That begins with the kind of the caller, so that no key can be taken for a certificate.
+    """
+    tenants, secret = services.tenants, _secret_of(request)
+    subject = getattr(request.state, CERTIFICATE_SUBJECT, None)
     if secret is not None and secret.isascii():
-        return partial(tenants.authenticate, secret), Actor(ActorKind.KEY, key_id_of(secret))
+        actor = Actor(ActorKind.KEY, key_id_of(secret))
+        return partial(tenants.authenticate, secret), actor, f"{actor.kind}:{secret}"
     if subject:
-        return partial(tenants.authenticate_certificate, subject), Actor(ActorKind.CERTIFICATE, subject)
+        actor = Actor(ActorKind.CERTIFICATE, subject)
+        return partial(tenants.authenticate_certificate, subject), actor, f"{actor.kind}:{subject}"
     is_open = services.settings.open and secret is None and is_local_request(request)
 
     def find_local() -> Tenant:
@@ -60,7 +65,7 @@ def _to_lookup(
             raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
         return tenants.find(LOCAL_TENANT)
 
-    return find_local, Actor(ActorKind.OPEN)
+    return find_local, Actor(ActorKind.OPEN), f"{ActorKind.OPEN}:" if is_open else None
 
 
 def actor_of(request: Request) -> Actor:

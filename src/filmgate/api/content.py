@@ -58,7 +58,8 @@ async def download_content(
         return job, asset_of(services, job, variant)
 
     job, asset = await services.call_store(caller.id, find)
-    if services.settings.content == "redirect":
+    # A link is presigned for GET only, and issuing one is in the audit log.
+    if services.settings.content == "redirect" and request.method == "GET":
         link = await services.call_for_write(caller.id, _link, services, job, asset, actor_of(request))
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)

@@ -32,7 +32,7 @@ _MAX_DELAY_SECONDS = 0.5
 _RETRY_SECONDS = 5.0
 # Buckets beyond this number are forgotten, the oldest first, so that memory does not grow with addresses.
 MAX_BUCKETS = 10_000
-_MAX_KNOWN_KEYS = 1000
+_MAX_KNOWN_CREDENTIALS = 1000
 _UNKNOWN = "unknown"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -115,9 +115,10 @@ class TokenBuckets:
 
 
 class Logins:
-    """Limits attempts with invalid keys per address, and remembers the tenants of valid keys.
+    """Limits attempts with invalid keys per address, and remembers the tenants of valid credentials.
 
-    A key that was valid a moment ago is still accepted from a limited address, which tenants may share.
+    Credentials that were valid a moment ago are still accepted from a limited address, which tenants may
+    share. Only their digests are kept.
     """
 
     def __init__(self, failures_per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,25 +126,25 @@ class Logins:
         self._failures = TokenBuckets(per_minute / 60, max(per_minute, 1.0), clock)
         self._tenants: OrderedDict[bytes, TenantId] = OrderedDict()
 
-    def wait_seconds(self, address: str, secret: str | None) -> float:
-        """How long this address must wait before this key is looked up."""
+    def wait_seconds(self, address: str, credential: str | None) -> float:
+        """How long this address must wait before this credential is looked up."""
         wait = self._failures.wait_seconds(address)
-        return 0.0 if wait and self.tenant_of(secret) is not None else wait
+        return 0.0 if wait and self.tenant_of(credential) is not None else wait
 
-    def tenant_of(self, secret: str | None) -> TenantId | None:
-        """The tenant of a key that was valid a moment ago."""
-        return self._tenants.get(_digest(secret)) if secret is not None else None
+    def tenant_of(self, credential: str | None) -> TenantId | None:
+        """The tenant of a credential that was valid a moment ago."""
+        return self._tenants.get(_digest(credential)) if credential is not None else None
 
-    def fail(self, address: str, secret: str | None) -> None:
+    def fail(self, address: str, credential: str | None) -> None:
         self._failures.take(address)
-        if secret is not None:
-            self._tenants.pop(_digest(secret), None)
+        if credential is not None:
+            self._tenants.pop(_digest(credential), None)
 
-    def succeed(self, secret: str, tenant_id: TenantId) -> None:
-        digest = _digest(secret)
+    def succeed(self, credential: str, tenant_id: TenantId) -> None:
+        digest = _digest(credential)
         self._tenants[digest] = tenant_id
         self._tenants.move_to_end(digest)
-        if len(self._tenants) > _MAX_KNOWN_KEYS:
+        if len(self._tenants) > _MAX_KNOWN_CREDENTIALS:
             self._tenants.popitem(last=False)
 
 
@@ -177,8 +178,8 @@ def parse_proxies(text: str) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+def _digest(credential: str) -> bytes:
+    return hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
 
 
 class Edge:
@@ -228,23 +229,24 @@ class Edge:
         return any(ipaddress.ip_address(address) in network for network in self._proxies)
 
     async def login(
-        self, scope: Scope, secret: str | None, look_up: Callable[[], Awaitable[Tenant]]
+        self, scope: Scope, credential: str | None, look_up: Callable[[], Awaitable[Tenant]]
     ) -> Tenant:
         """The tenant that `look_up` finds, within the limits of its address and of the tenant.
 
+        `credential` is what `look_up` verifies; None if the request has nothing that can be valid.
         Raises RateLimited, and what `look_up` raises; refusals are delayed.
         """
         address = _address_of(scope)
         try:
-            self._check_login(address, secret)
+            self._check_login(address, credential)
             tenant = await look_up()
-            if secret is not None:
-                self._logins.succeed(secret, tenant.id)
+            if credential is not None:
+                self._logins.succeed(credential, tenant.id)
             if wait := self._by_tenant.take(tenant.id):
                 raise self._refuse_tenant(wait)
         except InvalidKey:
             self._failed_logins.inc()
-            self._logins.fail(address, secret)
+            self._logins.fail(address, credential)
             log.warning("login failed", client_address=address)
             raise
         except RateLimited as refusal:
@@ -252,18 +254,18 @@ class Edge:
             raise
         return tenant
 
-    def _check_login(self, address: str, secret: str | None) -> None:
+    def _check_login(self, address: str, credential: str | None) -> None:
         """Raises RateLimited if the address has sent too many invalid keys, or this tenant too many requests.
 
-        The key need not be looked up then.
+        The credential need not be looked up then.
         """
-        if wait := self._logins.wait_seconds(address, secret):
+        if wait := self._logins.wait_seconds(address, credential):
             self.refuse("login rate")
             raise RateLimited(
                 "too many requests with an invalid API key from this address; try again later",
                 retry_after_seconds=wait,
             )
-        tenant_id = self._logins.tenant_of(secret)
+        tenant_id = self._logins.tenant_of(credential)
         if tenant_id is not None and (wait := self._by_tenant.wait_seconds(tenant_id)):
             raise self._refuse_tenant(wait)
 

@@ -98,7 +98,7 @@ async def list_models(request: Request, caller: Reader) -> ModelList:
     return ModelList(data=await services.call(read))
 
 
-@router.get("/{model}")
+@router.get("/{model:path}")  # hub ids contain a slash
 async def retrieve_model(request: Request, model: str, caller: Reader) -> Model:
     """One model, by name or alias."""
     services = services_of(request)

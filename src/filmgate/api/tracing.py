@@ -88,7 +88,7 @@ class Tracing:
 
 def route_of(scope: Scope) -> str:
     """The template of the route, never the path itself."""
-    return getattr(scope.get("route"), "path", "unknown")
+    return getattr(scope.get("route"), "path_format", "unknown")
 
 
 def _end(span: Span, scope: Scope, failure: Exception | None) -> None:

@@ -61,6 +61,7 @@ _POLLS_PER_JOB = 20
 _POLL_MS = (250, 10_000)
 _UNKNOWN_ETA_SECONDS = 20.0  # polled once per second, as without the header
 _MAX_KEY_CHARS = 255
+_UNKNOWN_CURSOR = "no such video to continue after; list again without `after`"
 
 
 @router.post(
@@ -143,13 +144,19 @@ async def list_videos(
     order: Literal["asc", "desc"] = "desc",
     where: Annotated[VideoFilter, Depends()] = NO_FILTER,
 ) -> Response:
-    """The caller's videos by age, all of them or those that a filter selects."""
+    """The caller's videos by age, all of them or those that a filter selects.
+
+    The list continues after a video that was deleted meanwhile.
+    """
     services = services_of(request)
 
     def read() -> VideoPage:
-        cursor = to_job_id(after) if after is not None else None
         chosen = where.to_filter(services.models)
-        page = services.reader.page(caller.id, after=cursor, limit=limit, order=order, where=chosen)
+        try:
+            cursor = to_job_id(after) if after is not None else None
+            page = services.reader.page(caller.id, after=cursor, limit=limit, order=order, where=chosen)
+        except JobNotFound as exc:
+            raise JobNotFound(_UNKNOWN_CURSOR, option="after") from exc
         videos = [Video.of(services, job) for job in page.jobs]
         ids = [video.id for video in videos]
         first, last = (ids[0], ids[-1]) if ids else (None, None)

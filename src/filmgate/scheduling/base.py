@@ -220,7 +220,10 @@ class JobReader(Protocol):
         order: Literal["asc", "desc"] = "desc",
         where: JobFilter = ALL_JOBS,
     ) -> Page:
-        """A tenant's jobs by age, after the job `after`. Raises JobNotFound when `after` is unknown."""
+        """A tenant's jobs by age, after the job `after`, which may have been removed meanwhile.
+
+        Raises JobNotFound when `after` is unknown, or its creation is no longer in the audit log.
+        """
         ...
 
     def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:

@@ -5,10 +5,11 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from filmgate.audit.records import Action
 from filmgate.database import Database
 from filmgate.database.commits import CommitSignal
 from filmgate.database.records import read_record
-from filmgate.database.schema import accounts, events, job_counts, jobs
+from filmgate.database.schema import accounts, audit_records, events, job_counts, jobs
 from filmgate.errors import JobNotFound, KeyRefused
 from filmgate.jobs import Job, JobId, JobState, Route, StageSeconds, TenantId
 from filmgate.scheduling.durations import read_histograms
@@ -46,6 +47,9 @@ _OPEN_COUNTS = sa.select(job_counts).where(
     job_counts.c.jobs > 0, job_counts.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 )
 _ENDED_COUNTS = sa.select(job_counts).where(job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED]))
+_CREATIONS = sa.select(audit_records.c.number).where(audit_records.c.action == Action.CREATED.value)
+# The record that created a job. Retention deletes old ones: a job without one is older than the others.
+_CREATION = sa.func.coalesce(_CREATIONS.where(audit_records.c.job_id == jobs.c.id).scalar_subquery(), 0)
 _ROUTED_COUNTS = sa.select(job_counts).where(job_counts.c.state == ROUTED)
 
 
@@ -82,8 +86,8 @@ class SqlJobReader:
         statement = statement.order_by(jobs.c.seq.desc() if order == "desc" else jobs.c.seq.asc())
         with self._database.read() as connection:
             if after is not None:
-                seq = _find_row(connection, tenant_id, after)["seq"]
-                statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
+                place, own = _find_place(connection, tenant_id, after)
+                statement = statement.where(place < own if order == "desc" else place > own)
             rows = connection.execute(statement).mappings().all()
         return Page(
             jobs=tuple(self._read(row) for row in rows[:limit]),
@@ -190,6 +194,23 @@ def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> 
     if row is None:
         raise JobNotFound("no such video")
     return row
+
+
+def _find_place(
+    connection: sa.Connection, tenant_id: TenantId, job_id: JobId
+) -> tuple[sa.ColumnElement[int], int]:
+    """What orders a tenant's jobs, and the value of this job, which may have been removed.
+
+    The numbers of the audit records have the order of the jobs, because both are assigned under the lock of
+    the tenant's account, and they outlive the jobs. Raises JobNotFound.
+    """
+    same = sa.select(jobs.c.seq).where(jobs.c.id == job_id, jobs.c.tenant_id == tenant_id)
+    if (seq := connection.execute(same).scalar_one_or_none()) is not None:
+        return jobs.c.seq, seq
+    removed = _CREATIONS.where(audit_records.c.job_id == job_id, audit_records.c.tenant_id == tenant_id)
+    if (number := connection.execute(removed).scalar_one_or_none()) is None:
+        raise JobNotFound("no such video")
+    return _CREATION, number
 
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from filmgate.api.edge import Edge, to_address_key
+from filmgate.api.edge import Edge, Logins, to_address_key
 from filmgate.errors import InvalidKey, RateLimited, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings
@@ -71,6 +71,14 @@ def test_a_revoked_key_is_limited_like_any_invalid_key():
         asyncio.run(edge.login(scope, "fg_key", look_up))
     with pytest.raises(RateLimited):
         asyncio.run(edge.login(scope, "fg_key", look_up))
+
+
+def test_credentials_are_remembered_without_their_text():
+    logins = Logins(failures_per_minute=1)
+    logins.succeed("key:fg_secret", TenantId("acme"))
+    assert logins.tenant_of("key:fg_secret") == "acme"
+    assert logins.tenant_of("certificate:fg_secret") is None
+    assert "fg_secret" not in repr(vars(logins))
 
 
 def test_a_tenant_over_its_rate_is_refused_before_its_key_is_looked_up():
