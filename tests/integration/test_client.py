@@ -1,58 +1,21 @@
 """filmgate.client against a server: both clients do the same."""
 
-import asyncio
-import inspect
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 
 import httpx
 import pytest
 
 from filmgate.client import AsyncFilmgate, Filmgate, RequestFailed, VideoFailed
-from filmgate.client.files import PartialFile
 from filmgate.client.operations import Pause
-from filmgate.client.protocol import MAX_ATTEMPTS, Call, delay_before_retry
-from filmgate.errors import UsageError, WriteError
+from filmgate.errors import UsageError
 from filmgate.jobs import Stage
-from tests.full_disk import full_disk
+from tests.clients import Waiting, both
 from tests.images import png
 from tests.service import CLIP, THUMBNAIL
 
 PROMPT = "a red ball bounces"
-
-
-class Waiting:
-    """An AsyncFilmgate whose methods block, so that one test drives both clients."""
-
-    def __init__(self, url, key="", **options):
-        self._loop = asyncio.new_event_loop()
-        self._client = AsyncFilmgate(url, key, **options)
-
-    def __getattr__(self, name):
-        method = getattr(self._client, name)
-
-        def call(*args, **options):
-            found = method(*args, **options)
-            return self._iterate(found) if inspect.isasyncgen(found) else self._loop.run_until_complete(found)
-
-        return call
-
-    def _iterate(self, generator):
-        with suppress(StopAsyncIteration):
-            while True:
-                yield self._loop.run_until_complete(anext(generator))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-        self._loop.close()
-
-
-both = pytest.mark.parametrize("client_type", [Filmgate, Waiting], ids=["blocking", "async"])
 
 
 @pytest.fixture(params=[Filmgate, Waiting], ids=["blocking", "async"])
@@ -133,6 +96,27 @@ def test_a_timeout_shorter_than_the_polling_interval_is_waited_for():
             waiting.send(answer("completed"))
 
 
+@both
+def test_the_time_that_the_server_waits_is_added_to_the_read_timeout(client_type):
+    timeouts, states = [], ["in_progress", "completed"]
+
+    def send(request):
+        timeouts.append((request.headers.get("prefer"), request.extensions["timeout"]))
+        return answer(states.pop(0), {"openai-poll-after-ms": "10000"})
+
+    with client_type("http://x", timeout_seconds=5, transport=httpx.MockTransport(send)) as client:
+        client.wait("video_1")
+    plain = dict.fromkeys(("connect", "read", "write", "pool"), 5)
+    assert timeouts == [(None, plain), ("wait=10", plain | {"read": 15})]
+
+
+def test_a_client_without_a_timeout_waits_without_one():
+    with Filmgate("http://127.0.0.1:9", timeout_seconds=None) as client:
+        waiting = client._wait("video_1")
+        next(waiting)
+        assert waiting.send(answer("in_progress")).options["timeout"] == httpx.Timeout(None)
+
+
 def answer(status, headers=None):
     fields = {"id": "video_1", "progress": 0, "model": "m", "size": "s", "seconds": "1", "created_at": 0}
     headers = {"openai-poll-after-ms": "5000"} | (headers or {})
@@ -162,157 +146,8 @@ def test_an_error_of_the_server_has_its_message(sdk, tmp_path):
     with pytest.raises(RequestFailed, match="renders 0.25 to 12 seconds"):
         sdk.create(PROMPT, seconds=60)
     with pytest.raises(RequestFailed, match="no such video"):
-        sdk.download("video_" + "0" * 32, tmp_path / "clip.mp4")
+        sdk.download("video_" + "0" * 32, tmp_path / "new" / "clips" / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("failure", ["lost response", "503"])
-def test_a_retried_create_is_the_same_job(service, monkeypatch, failure):
-    monkeypatch.setattr("filmgate.client.blocking.time.sleep", lambda _seconds: None)
-    with httpx.Client() as plain:
-        sent = []
-
-        def send(request):
-            request.headers["host"] = request.url.netloc.decode()
-            response = plain.send(request)
-            response.read()
-            sent.append(response.json()["id"])
-            if len(sent) == 1 and failure == "503":
-                return httpx.Response(503)
-            if len(sent) == 1:
-                raise httpx.ReadError("the connection was lost")
-            return response
-
-        with Filmgate(service.url, service.key, transport=httpx.MockTransport(send)) as client:
-            video = client.create(PROMPT)
-    assert sent == [video.id, video.id]
-
-
-@pytest.fixture
-def no_pauses(monkeypatch):
-    def retry_at_once(response, attempt):
-        return None if delay_before_retry(response, attempt) is None else 0.0
-
-    monkeypatch.setattr("filmgate.client.operations.delay_before_retry", retry_at_once)
-
-
-# Every way to call the server: one request, and responses that are read while they arrive.
-CALLS = {
-    "list": lambda client, folder: client.list(),
-    "download": lambda client, folder: client.download("video_1", folder / "clip.mp4"),
-    "stream": lambda client, folder: list(client.stream("video_1")),
-    "events": lambda client, folder: list(client.events("video_1")),
-}
-every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-
-
-@both
-@every_call
-def test_a_server_that_does_not_run_is_named(client_type, call, no_pauses, tmp_path):
-    with client_type("http://127.0.0.1:9") as client, pytest.raises(RequestFailed, match="filmgate serve"):
-        call(client, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@both
-@every_call
-def test_a_busy_server_is_asked_again(client_type, call, no_pauses, tmp_path):
-    answers = [httpx.Response(status) for status in (408, 429, 502, 503)]
-    body = b'event: status\ndata: {"status": "completed"}\n\n'
-    page = {"data": [], "has_more": False, "last_id": None}
-
-    def send(request):
-        assert request.url.path.startswith("/v1/videos")
-        if answers:
-            return answers.pop(0)
-        return httpx.Response(200, json=page) if call is CALLS["list"] else httpx.Response(200, content=body)
-
-    with client_type("http://x", transport=httpx.MockTransport(send)) as client:
-        assert call(client, tmp_path)
-    assert answers == []
-
-
-@both
-def test_an_event_stream_that_ends_at_once_is_opened_again_five_times_at_most(client_type, no_pauses):
-    opened = []
-    send = httpx.MockTransport(lambda request: opened.append(request) or httpx.Response(200))
-    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed):
-        list(client.events("video_1"))
-    assert len(opened) == MAX_ATTEMPTS
-
-
-@both
-def test_an_event_that_was_cut_off_is_read_again(client_type, no_pauses):
-    first = (
-        b'id: 1\nevent: status\ndata: {"status": "queued"}\n\nid: 2\nevent: status\ndata: {"status": "comp'
-    )
-    second = b': hello\n\nid: 2\nevent: status\ndata: {"status":\ndata: "completed"}\n\n'
-    bodies, asked = [first, second], []
-
-    def send(request):
-        asked.append(request.headers.get("last-event-id"))
-        return httpx.Response(200, content=bodies.pop(0))
-
-    with client_type("http://x", transport=httpx.MockTransport(send)) as client:
-        events = list(client.events("video_1"))
-    assert events == [("status", {"status": "queued"}), ("status", {"status": "completed"})]
-    assert asked == [None, "1"]
-
-
-class Cut(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that is cut off."""
-
-    def __iter__(self):
-        yield b"half a"
-        raise httpx.ReadError("the connection was lost")
-
-    async def __aiter__(self):
-        for chunk in self:
-            yield chunk
-
-
-@both
-@pytest.mark.parametrize("name", ["download", "stream"])
-def test_a_body_that_is_cut_off_is_an_error_and_leaves_no_file(client_type, name, tmp_path):
-    send = httpx.MockTransport(lambda _request: httpx.Response(200, stream=Cut()))
-    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed) as caught:
-        CALLS[name](client, tmp_path)
-    assert (caught.value.reason, list(tmp_path.iterdir())) == ("connection_lost", [])
-
-
-@both
-@pytest.mark.parametrize("name", ["download", "list"])
-def test_a_body_that_cannot_be_decoded_is_an_error(client_type, name, tmp_path, no_pauses):
-    def send(_request):
-        stream = httpx.ByteStream(b"not compressed")
-        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
-
-    with (
-        client_type("http://x", transport=httpx.MockTransport(send)) as client,
-        pytest.raises(RequestFailed, match="http://x"),
-    ):
-        CALLS[name](client, tmp_path)
-
-
-def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
-    # The chunk is in a buffer until the file is closed.
-    error = pytest.raises(WriteError, match="clip.mp4 cannot be written")
-    with error, full_disk(10), PartialFile(tmp_path / "clip.mp4") as file:
-        file.write(b"x" * 100)
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(WriteError, match="taken cannot be written"), PartialFile(tmp_path / "taken") as file:
-        file.write(b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "delay"),
-    [(429, {"retry-after": "7"}, 7.0), (503, {"x-should-retry": "false"}, None), (400, {}, None)],
-)
-def test_the_server_decides_what_is_retried(status, headers, delay):
-    assert delay_before_retry(httpx.Response(status, headers=headers), 1) == delay
-    assert delay_before_retry(httpx.Response(503), 5) is None
-    assert Call("GET", "/").options == {}
 
 
 def test_the_client_of_a_local_server_reads_its_key_file(service):
@@ -344,17 +179,6 @@ def test_the_response_of_another_service_is_an_error_that_names_the_url(client_t
         call(client)
     assert str(caught.value).startswith("http://x/v1/videos")
     assert caught.value.reason == "unexpected_response"
-
-
-@both
-def test_an_unreachable_server_is_an_error_with_the_reason(client_type, no_pauses):
-    def refuse(_request):
-        raise httpx.ConnectError("certificate verify failed")
-
-    send = httpx.MockTransport(refuse)
-    with client_type("http://x", transport=send) as client, pytest.raises(RequestFailed) as caught:
-        client.get("video_1")
-    assert "http://x cannot be reached: certificate verify failed; " in str(caught.value)
 
 
 def test_the_client_imports_nothing_of_the_server():

@@ -1,5 +1,6 @@
 """Random questions about clips, and the properties that every answer must have."""
 
+import math
 import random
 import re
 from dataclasses import replace
@@ -87,10 +88,33 @@ def find_unsupported(answer):
         yield "the verdict recommends what Filmgate does not run"
 
 
+def find_spot_errors(answer):
+    """Where the machines that are billed, on spot and on demand, are not those of the chart's workers."""
+    deployment, chart = answer.fleet.deployment, answer.fleet.deployment.chart
+    spot = sum(part.instances for part in answer.cost.purchase if part.how == "spot")
+    deployed = _machines_for(chart.spot_replicas, deployment)
+    if deployed != spot:
+        yield f"{spot} spot machines are billed, {deployed} deployed"
+    if answer.fleet.size.is_scaled:
+        return
+    others = answer.fleet.size.instances - spot
+    deployed = _machines_for(max(chart.min_replicas, chart.scheduled_replicas), deployment)
+    if deployed != others:
+        yield f"{others} machines that are not spot are billed, {deployed} deployed"
+
+
+def _machines_for(replicas, deployment):
+    """The machines for this many workers of each pool; only with `instance` does each pool have its own."""
+    if deployment.tenancy == Tenancy.INSTANCE:
+        return math.ceil(replicas / deployment.workers_per_machine) * deployment.pools
+    return math.ceil(replicas * deployment.pools / deployment.workers_per_machine)
+
+
 def problems(question, answer):
     cost, fleet, size = answer.cost, answer.fleet, answer.fleet.size
     yield from find_unsupported(answer)
     yield from find_bill_errors(answer)
+    yield from find_spot_errors(answer)
     if not is_close(cost.usd_per_day / question.traffic.per_day, cost.usd_per_clip):
         yield "the cost of a clip is not that of the bill"
     figures = {

@@ -21,6 +21,9 @@ deploy = typer.Typer(
 
 PlanFile = Annotated[Path, typer.Option("--plan", help="File written by `filmgate plan video --json`.")]
 _TIMEOUT_SECONDS = 20.0
+_MANAGED = (
+    "the plan recommends a managed provider; these are the values of the fleet that it was compared with"
+)
 
 
 @deploy.command("values")
@@ -40,6 +43,8 @@ def print_values(
     from filmgate.models.names import NamedModel
 
     fleet = read_plan(plan)
+    if fleet.is_managed:
+        typer.echo(_MANAGED, err=True)
     name = fleet.deployment.instance_type
     machine = open_catalog(catalog_file, None).instances.get(name)
     if machine is None:

@@ -8,7 +8,10 @@ from filmgate.errors import WriteError
 
 
 class PartialFile:
-    """Writes PATH.part and renames it at the end of the block; an error leaves no file."""
+    """Writes PATH.part and renames it at the end of the block; an error leaves no file.
+
+    The folder and PATH.part are created with the first bytes, so a request that fails leaves no folder.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -16,31 +19,33 @@ class PartialFile:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._part.open("wb")
-        except OSError as exc:
-            raise self._failure(exc) from exc
         return self
 
     def write(self, chunk: bytes) -> None:
-        assert self._file is not None
         try:
-            self._file.write(chunk)
+            self._opened().write(chunk)
         except OSError as exc:
             raise self._failure(exc) from exc
 
     def __exit__(self, kind: object, *_error: object) -> None:
-        assert self._file is not None
+        if kind is not None and self._file is None:
+            return
         try:
-            self._file.close()  # writes what is buffered
+            self._opened().close()  # writes what is buffered
             if kind is None:
                 os.replace(self._part, self._path)  # noqa: PTH105 - replaces on every platform
         except OSError as exc:
             if kind is None:
                 raise self._failure(exc) from exc
         finally:
-            self._part.unlink(missing_ok=True)
+            if self._file is not None:
+                self._part.unlink(missing_ok=True)
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._part.open("wb")
+        return self._file
 
     def _failure(self, error: OSError) -> WriteError:
         return WriteError(f"{self._path} cannot be written: {error.strerror}")

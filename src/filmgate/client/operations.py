@@ -27,6 +27,7 @@ from filmgate.client.protocol import (
     delay_before_retry,
     failure_of,
     has_waited,
+    is_response_lost,
     path_of,
     read_body,
     read_key_file,
@@ -80,13 +81,19 @@ class Connection(ABC, Generic[Http]):
     def _open(self, **options: Any) -> Http: ...
 
     def _send(self, call: Call) -> Operation[httpx.Response]:
-        """The response to a call, after retries. Raises RequestFailed."""
-        attempt = 0
+        """The response to a call, after retries. Raises RequestFailed.
+
+        A DELETE whose response was lost may have been done: then 404 in a retry is a success.
+        """
+        attempt, may_be_deleted = 0, False
         while True:
             attempt += 1
             answer = yield call
-            if isinstance(answer, httpx.Response) and answer.is_success:
+            if isinstance(answer, httpx.Response) and (
+                answer.is_success or (may_be_deleted and answer.status_code == httpx.codes.NOT_FOUND)
+            ):
                 return answer
+            may_be_deleted = may_be_deleted or (call.method == "DELETE" and is_response_lost(answer))
             yield self._pause(answer, attempt)
 
     def _pause(self, answer: Answer, attempt: int) -> Pause:
@@ -142,7 +149,7 @@ class Connection(ABC, Generic[Http]):
                 if call.options and not has_waited(response):
                     yield Pause(seconds)
                 # The server responds as soon as the video ends: a pause here would delay that.
-                call = waiting_call(video, seconds)
+                call = waiting_call(video, seconds, self._http.timeout)
 
 
 class EventReader:

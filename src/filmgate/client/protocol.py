@@ -17,6 +17,8 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 MAX_ATTEMPTS = 5
 MIN_POLL_SECONDS = 0.25
 _RETRIED = frozenset({408, 429, 502, 503, 504})
+_NO_RESPONSE_BEHIND_PROXY = frozenset({502, 504})
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _MAX_DELAY_SECONDS = 30.0
 
 T = TypeVar("T")
@@ -88,10 +90,14 @@ def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any
     return Call("POST", "/v1/videos", {"data": sent, "files": files, "headers": headers})
 
 
-def waiting_call(video: Video | str, seconds: float) -> Call:
-    """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds."""
-    headers = {"Prefer": f"wait={max(round(seconds), 1)}"}
-    return Call("GET", path_of(video), {"headers": headers})
+def waiting_call(video: Video | str, seconds: float, timeout: httpx.Timeout) -> Call:
+    """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds.
+
+    The server sends nothing while it waits, so the wait is added to the read timeout.
+    """
+    wait = max(round(seconds), 1)
+    longer = httpx.Timeout(**timeout.as_dict() | {"read": timeout.read and timeout.read + wait})
+    return Call("GET", path_of(video), {"headers": {"Prefer": f"wait={wait}"}, "timeout": longer})
 
 
 def has_waited(response: httpx.Response) -> bool:
@@ -155,6 +161,13 @@ def delay_before_retry(response: httpx.Response | None, attempt: int) -> float |
             return None
     after = response.headers.get("retry-after", "") if response is not None else ""
     return min(float(after) if after.isdecimal() else 0.25 * 2**attempt, _MAX_DELAY_SECONDS)
+
+
+def is_response_lost(answer: httpx.Response | Exception | None) -> bool:
+    """Whether the server may have done what was asked although its response did not arrive."""
+    if isinstance(answer, httpx.Response):
+        return answer.status_code in _NO_RESPONSE_BEHIND_PROXY
+    return not isinstance(answer, _NEVER_SENT)
 
 
 def failure_of(response: httpx.Response) -> RequestFailed:

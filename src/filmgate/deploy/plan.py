@@ -7,6 +7,7 @@ from typing import Any
 
 from filmgate.errors import UsageError
 from filmgate.planner.fleet.answer import ChartWorkers, Deployment
+from filmgate.planner.fleet.pattern import Pattern
 
 OPTION = "--plan"
 _SECTIONS = ("fleet", "cost", "time")
@@ -15,7 +16,10 @@ _WRITE_IT = "write it with `filmgate plan video ... --json > plan.json`"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet of workers for one model. The price, and the GPU's name in Karpenter, may not be known."""
+    """A fleet of workers for one model. The price, and the GPU's name in Karpenter, may not be known.
+
+    If `is_managed`, the plan recommends a managed provider, and this is the fleet it was compared with.
+    """
 
     karpenter_gpu_name: str | None
     replicas: int
@@ -24,6 +28,7 @@ class Plan:
     seconds_per_clip_high: float
     latency_p95_seconds: float
     deployment: Deployment
+    is_managed: bool = False
 
 
 def read_plan(path: Path) -> Plan:
@@ -36,6 +41,8 @@ def read_plan(path: Path) -> Plan:
         )
     if not fleet or not cost or not time or "replicas" not in fleet:
         raise UsageError(f"the plan has no fleet: {document['verdict']}", option=OPTION)
+    if document.get("is_possible") is False:
+        raise UsageError(f"the plan is not possible: {document['verdict']}", option=OPTION)
     try:
         plan = _parse(fleet, cost, time)
     except (KeyError, TypeError) as exc:
@@ -77,4 +84,5 @@ def _parse(fleet: dict[str, Any], cost: dict[str, Any], time: dict[str, Any]) ->
         seconds_per_clip_high=time["high"],
         latency_p95_seconds=fleet["latency_p95"] or 0.0,
         deployment=Deployment(**fleet["deployment"] | {"chart": chart}),
+        is_managed=fleet["pattern"] == Pattern.MANAGED,
     )

@@ -5,8 +5,10 @@ from dataclasses import asdict, replace
 from math import inf
 
 import pytest
+from typer.testing import CliRunner
 
 from filmgate.catalog.loader import load_catalog
+from filmgate.cli import app
 from filmgate.deploy.comparison import compare
 from filmgate.deploy.measurements import Measured, read_measured
 from filmgate.deploy.plan import Plan, read_plan
@@ -203,6 +205,13 @@ def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():
             json.dumps({"verdict": "x", "fleet": {"replicas": 1, "engine_arguments": "--tp 2"}}),
             "a plan for a language model",
         ),
+        (
+            json.dumps(
+                {"verdict": "Not with Filmgate: fp8", "is_possible": False}
+                | {"fleet": {"replicas": 1}, "cost": {"a": 1}, "time": {"b": 1}}
+            ),
+            "the plan is not possible: Not with Filmgate: fp8",
+        ),
     ],
 )
 def test_a_file_that_is_no_usable_plan_is_refused_with_the_reason(text, message, tmp_path):
@@ -221,6 +230,7 @@ def test_a_plan_is_read_in_the_encodings_that_shells_write(encoding, tmp_path):
     document = {
         "verdict": "Run 6 x g7e.2xlarge",
         "fleet": {
+            "pattern": "always warm",
             "replicas": 6,
             "gpus_per_replica": 1,
             "latency_p95": 250.0,
@@ -232,6 +242,30 @@ def test_a_plan_is_read_in_the_encodings_that_shells_write(encoding, tmp_path):
     }
     path.write_text(json.dumps(document), encoding=encoding)
     assert read_plan(path) == PLAN
+
+
+def values_command(path, *options):
+    """`filmgate deploy values` for the plan that `filmgate plan video` writes with these options."""
+    clip = ["--model", "wan2.1-t2v-1.3b", "--size", "832x480", "--seconds", "5", "--slo-seconds", "300"]
+    path.write_text(CliRunner().invoke(app, ["plan", "video", *clip, *options, "--json"]).stdout)
+    return CliRunner().invoke(app, ["deploy", "values", "--plan", str(path), "--model-name", "wan"])
+
+
+def test_a_plan_that_filmgate_cannot_run_has_no_values(tmp_path):
+    """Its fleet is that of software with fp8; workers in bf16 would miss the target."""
+    refused = values_command(tmp_path / "plan.json", "--precision", "fp8", "--clips-per-day", "500")
+    assert isinstance(refused.exception, UsageError)
+    assert "the plan is not possible: Not with Filmgate: " in str(refused.exception)
+    assert refused.stdout == ""
+
+
+def test_the_values_of_a_fleet_that_the_plan_does_not_recommend_say_so(tmp_path):
+    own, managed = (values_command(tmp_path / "plan.json", "--clips-per-day", n) for n in ("8000", "5"))
+    assert json.loads(tmp_path.joinpath("plan.json").read_text())["verdict"].startswith("Use ")
+    assert own.stderr == ""
+    assert managed.stderr.startswith("the plan recommends a managed provider; these are the values of ")
+    assert managed.stderr.count("\n") == 1
+    assert json.loads(managed.stdout)["workers"].keys() == {"wan"}
 
 
 METRICS = """\

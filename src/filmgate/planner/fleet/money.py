@@ -1,6 +1,6 @@
 """The cost of a fleet by how it is bought, and the volume at which it is cheaper than a managed API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, inf, isclose
@@ -98,22 +98,33 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A fleet to buy: its traffic, its price, and the seconds of one unit of work and of a start."""
+    """A fleet to buy: its traffic, its price, and the seconds of one unit of work and of a start.
+
+    `is_machine_shared` says whether two pools of the fleet may have replicas on one machine.
+    """
 
     fleet: Fleet
     traffic: Traffic
     price: Price
     service: float
     start_seconds: float = 0.0
+    is_machine_shared: bool = True
 
     def bill(self, terms: Terms) -> Bill:
         """The bill of a day: all machines in the busy hours, warm ones in the others; or simulated hours."""
-        parts, fleet = tuple(self._purchases(terms)), self.fleet
+        return self._bill_of(self._purchases(terms, self.spot_machines))
+
+    def all_spot(self, terms: Terms) -> Bill:
+        """The bill of a day with as many spot machines as are cheaper, for comparison only."""
+        return self._bill_of(self._purchases(terms, lambda most: most))
+
+    def _bill_of(self, parts: Sequence[Purchase]) -> Bill:
+        fleet = self.fleet
         usd = sum(part.usd_per_day for part in parts)
         hours = sum(part.instances * part.hours_per_day for part in parts)
         busy_hours = self.traffic.per_day * self.service / 3600 * fleet.instances / fleet.replicas
         warm = fleet.warm_instances * 24 * usd / hours if hours else 0.0
-        return Bill(parts, max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
+        return Bill(tuple(parts), max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
 
     def on_demand(self) -> Bill:
         """The bill of a day without commitments and spot."""
@@ -123,18 +134,32 @@ class Order:
         """The order at a price for which no Savings Plan is known."""
         return replace(self, price=replace(self.price, savings_1y=None, savings_3y=None))
 
-    def spot_machines(self, terms: Terms) -> int:
+    def spot_machines(self, most: int) -> int:
+        """The most spot machines, up to this many, that are deployed with the same replicas of every pool."""
+        counts = range(most, 0, -1)
+        return next((n for n in counts if self._can_be_spot(n)), 0)
+
+    def fewest_spot_machines(self) -> int | None:
+        """The fewest spot machines that are deployed with the same replicas of every pool, if any are."""
+        return next((n for n in range(1, self.fleet.instances) if self._can_be_spot(n)), None)
+
+    def interruptible_machines(self, terms: Terms) -> int:
         """Whole machines that may be spot instances."""
         if self.fleet.is_scaled or not self.price.spot_median:
             return 0
         return int(self.fleet.instances * terms.interruptible_share + 1e-9)
 
+    def _can_be_spot(self, machines: int) -> bool:
+        return self.fleet.can_be_spot(machines, is_machine_shared=self.is_machine_shared)
+
     def lost_share(self, terms: Terms) -> float:
         """The share of a spot machine's time that repeats interrupted work: a start and one unit of work."""
         return terms.interruptions_per_day * (self.service + self.start_seconds) / SECONDS_PER_DAY
 
-    def _purchases(self, terms: Terms) -> list[Purchase]:
+    def _purchases(self, terms: Terms, spot_machines: Callable[[int], int]) -> list[Purchase]:
         """Commitments where a machine runs long enough to pay for one, spot where allowed and cheaper.
+
+        Of the machines that are cheaper as spot instances, `spot_machines` says how many are.
 
         A fleet that scales to zero is on demand: a commitment is paid around the clock, and an interrupted
         clip would wait for a second start.
@@ -145,12 +170,16 @@ class Order:
             hours = fleet.machine_hours / fleet.instances
             return [Purchase("on demand", fleet.instances, price.on_demand or 0.0, note, hours)]
         warm, lost = fleet.warm_instances, self.lost_share(terms)
-        may_be_spot = self.spot_machines(terms)
+        parts = [
+            (instances, _bought(hours, price, terms), _spot(hours, price, lost))
+            for instances, hours in ((fleet.instances - warm, self.traffic.busy_hours), (warm, 24.0))
+        ]
+        cheaper = [n if spot.usd_per_day < bought.usd_per_day else 0 for n, bought, spot in parts]
+        left = spot_machines(min(sum(cheaper), self.interruptible_machines(terms)))
         mix = []
-        for instances, hours in ((fleet.instances - warm, self.traffic.busy_hours), (warm, 24.0)):
-            bought, spot = _bought(hours, price, terms), _spot(hours, price, lost)
-            count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
-            may_be_spot -= count
+        for (instances, bought, spot), most in zip(parts, cheaper, strict=True):
+            count = min(left, most)
+            left -= count
             mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
         return [part for part in mix if part.instances]
 
@@ -208,7 +237,7 @@ def _all_spot(order: Order, terms: Terms) -> PurchaseOption:
     everything = replace(terms, interruptible_share=1.0, commit_discount=None)
     rate = f"{terms.interruptions_per_day:g} interruptions per machine per day"
     note = f"{rate}; not for clips with a deadline"
-    return PurchaseOption("spot where cheaper", order.bill(everything).usd_per_month, note)
+    return PurchaseOption("spot where cheaper", order.all_spot(everything).usd_per_month, note)
 
 
 def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
@@ -218,7 +247,7 @@ def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
     found = [SAVINGS_PLANS]
     if terms.commit_years > 1:
         found.append(THREE_YEARS)
-    if terms.interruptible_share and not order.spot_machines(terms):
+    if terms.interruptible_share and not order.spot_machines(order.interruptible_machines(terms)):
         found.append(f"No spot: {_why_no_spot(order, terms)}.")
     lost, purchases = order.lost_share(terms), order.bill(terms).purchases
     if lost > MAX_LOST_SHARE and any(part.how == "spot" for part in purchases):
@@ -232,11 +261,16 @@ def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
 def _why_no_spot(order: Order, terms: Terms) -> str:
     if not order.price.spot_median:
         return "the catalog has no spot price of this machine here"
-    machines = order.fleet.instances
+    machines, pools, fewest = order.fleet.instances, order.fleet.pools, order.fewest_spot_machines()
     if machines == 1:
         return "the plan has a single machine"
+    if fewest is None:
+        return f"{machines} machines are too few for spot and on-demand workers of each of {pools} tenants"
+    needed = (
+        "one machine" if fewest == 1 else f"{fewest} machines, the fewest that give each tenant spot workers"
+    )
     share = f"{terms.interruptible_share:.0%} of {machines} machines"
-    return f"{share} is less than one machine; use --interruptible {ceil(100 / machines) / 100:g}"
+    return f"{share} is less than {needed}; use --interruptible {ceil(100 * fewest / machines) / 100:g}"
 
 
 DailyCost = Callable[[float], float | None]

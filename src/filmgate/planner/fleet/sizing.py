@@ -92,6 +92,22 @@ class Fleet:
     def replicas_per_instance(self) -> int:
         return self.replicas // self.instances
 
+    def replicas_of_pool(self, instances: int) -> int:
+        """The replicas that each pool may have on this many machines."""
+        return instances * self.replicas_per_instance // self.pools
+
+    def can_be_spot(self, instances: int, *, is_machine_shared: bool) -> bool:
+        """Whether every pool can have the same replicas on this many spot machines, and the others on demand.
+
+        Each pool keeps a replica on demand, and no machine of either kind is without replicas.
+        """
+        if not is_machine_shared and instances % self.pools:
+            return False
+        spot = self.replicas_of_pool(instances)
+        steady = self.replicas // self.pools - spot
+        needed = [math.ceil(each * self.pools / self.replicas_per_instance) for each in (spot, steady)]
+        return steady > 0 and needed == [instances, self.instances - instances]
+
 
 def machines_of(needed: int, layout: Layout, *, has_target: bool) -> tuple[int, int]:
     """The machines for the replicas that each pool needs, and how many are spare: none without a target.

@@ -99,7 +99,14 @@ class Candidate:
         price = self.machine.price
         if self.fleet is None or price is None or price.on_demand is None:
             return None
-        return Order(self.fleet, self.demand.traffic, price, self.seconds, self.start.new_machine)
+        return Order(
+            self.fleet,
+            self.demand.traffic,
+            price,
+            self.seconds,
+            self.start.new_machine,
+            self.layout.is_machine_shared,
+        )
 
     def at(self, price: Price) -> "Candidate":
         """The same fleet at the price of another region."""

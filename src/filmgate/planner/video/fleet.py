@@ -103,8 +103,7 @@ def _chart(best: Candidate) -> ChartWorkers:
     replicas = fleet.replicas // pools if fleet else 1
     most = max(replicas, (fleet.replicas_p99 or 0) // pools) if fleet else 1
     parts = best.bill.purchases if best.bill else ()
-    spot = sum(part.instances for part in parts if part.how == "spot") * per_machine // pools
-    spot = min(spot, replicas - 1)
+    spot = fleet.replicas_of_pool(sum(part.instances for part in parts if part.how == "spot")) if fleet else 0
     is_scaled = fleet is not None and fleet.is_scaled
     is_scheduled = best.pattern is Pattern.SCHEDULED
     always = fleet.warm_replicas // pools if fleet else 1

@@ -112,7 +112,7 @@ def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
 def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_a_share_that_is(price, machines):
     """10 % of a few machines rounds to none."""
     traffic = traffic_of(500, TrafficShape.STEADY)
-    fleet = replace(fleet_for(traffic), instances=machines, warm_instances=machines)
+    fleet = replace(fleet_for(traffic), instances=machines, replicas=machines, warm_instances=machines)
     order = Order(fleet, traffic, price, 60, 0)
     assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(DEFAULT_TERMS).usd_per_day
     text = warnings(order, Terms(None, 0.1))[-1]
@@ -122,9 +122,53 @@ def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_a_sh
 
 def test_a_single_machine_is_never_spot_and_the_warning_says_why(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
-    fleet = replace(fleet_for(traffic), instances=1, warm_instances=1)
+    fleet = replace(fleet_for(traffic), instances=1, replicas=1, warm_instances=1)
     warning = warnings(Order(fleet, traffic, price, 60, 0), Terms(None, 0.9))[-1]
     assert warning == "No spot: the plan has a single machine."
+
+
+@pytest.mark.parametrize(
+    ("pools", "per_machine", "machines", "is_shared", "counts"),
+    [
+        (1, 1, 4, True, [0, 1, 2, 3, 3]),
+        (3, 1, 9, False, [0, 0, 0, 3, 3, 3, 6, 6, 6, 6]),
+        (2, 2, 4, False, [0, 0, 2, 2, 2]),  # a machine has replicas of one tenant only
+        (2, 2, 4, True, [0, 1, 2, 3, 3]),
+        (5, 2, 10, True, [0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 5]),
+        (5, 2, 8, True, [0, 0, 0, 3, 3, 5, 5, 5, 5]),  # 3 of 16 replicas per tenant: one GPU is not needed
+        (5, 2, 3, True, [0, 0, 0, 0]),  # each tenant has one replica, on demand
+    ],
+)
+def test_spot_machines_have_the_same_workers_of_each_tenant(
+    price, pools, per_machine, machines, is_shared, counts
+):
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    size = {"replicas": machines * per_machine, "instances": machines, "warm_instances": machines}
+    fleet = replace(fleet_for(traffic), pools=pools, **size)
+    order = Order(fleet, traffic, price, 60, is_machine_shared=is_shared)
+    assert [order.spot_machines(most) for most in range(machines + 1)] == counts
+    warned = warnings(order, Terms(None, 0.01))[-1]
+    if not any(counts):
+        assert (
+            warned == "No spot: 3 machines are too few for spot and on-demand workers of each of 5 tenants."
+        )
+        return
+    share = float(warned.rpartition("--interruptible ")[2].rstrip("."))
+    bought = order.bill(Terms(None, share)).purchases
+    assert sum(part.instances for part in bought if part.how == "spot") == next(n for n in counts if n)
+
+
+def test_only_spot_machines_that_can_be_deployed_are_bought_where_a_commitment_is_cheaper_for_the_others(
+    price,
+):
+    """Spot is cheaper than the busy hours on demand, and dearer than a commitment of the warm machines."""
+    fleet = replace(fleet_for(BUSINESS), pools=5, replicas=16, instances=8, warm_instances=4)
+    bought = Order(fleet, BUSINESS, replace(price, spot_median=1.5), 60).bill(Terms(0.4, 0.9)).purchases
+    assert [(part.how, part.instances) for part in bought] == [
+        ("on demand", 1),
+        ("spot", 3),
+        ("committed", 4),
+    ]
 
 
 @pytest.mark.parametrize("shape", list(TrafficShape))

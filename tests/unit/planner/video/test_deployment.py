@@ -10,20 +10,26 @@ from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
+from tests.plan_checks.video import find_spot_errors
 
 
 @pytest.fixture
-def plan(catalog, calibration):
-    """The fleet for a question about Wan 2.1 1.3B with these changes."""
+def ask(catalog, calibration):
+    """The answer to a question about Wan 2.1 1.3B with these changes."""
     model = catalog.video_model("wan2.1-t2v-1.3b")
 
     def answer(quality="full", **changes):
         question = VideoQuestion(
             model, clip_for(model, quality=quality), traffic=traffic_of(8000), slo_seconds=300
         )
-        return plan_video(replace(question, **changes), catalog, calibration).fleet
+        return plan_video(replace(question, **changes), catalog, calibration)
 
     return answer
+
+
+@pytest.fixture
+def plan(ask):
+    return lambda *args, **changes: ask(*args, **changes).fleet
 
 
 def test_the_precision_and_the_quality_of_the_plan_are_settings_of_the_deployment(plan):
@@ -63,3 +69,22 @@ def test_the_workers_of_each_tenant_still_meet_the_target_when_a_machine_is_lost
     assert chart.min_replicas >= needed + spare * min(needed, per_machine)
     assert chart.min_replicas * 5 <= size.instances * per_machine
     assert size.spare_instances >= spare
+
+
+@pytest.mark.parametrize("tenancy", Tenancy)
+@pytest.mark.parametrize(
+    ("instance", "tenants"), [("g6e.xlarge", 4), ("g6e.12xlarge", 3), ("g6e.12xlarge", 4)]
+)
+@pytest.mark.parametrize("shape", [TrafficShape.STEADY, TrafficShape.BUSINESS])
+def test_the_spot_machines_of_the_bill_are_those_of_the_chart(ask, tenancy, instance, tenants, shape):
+    """A tenant has whole workers, so a share of all machines may not be one of each tenant's machines."""
+    question = {"tenants": tenants, "tenancy": tenancy, "instances": (instance,), "region": "us-east-2"}
+    spot = []
+    for share in (0.1, 0.3, 0.4, 0.5, 1.0):
+        answer = ask(traffic=traffic_of(2000, shape), terms=Terms(interruptible_share=share), **question)
+        assert list(find_spot_errors(answer)) == []
+        parts = [part for part in answer.cost.purchase if part.how == "spot"]
+        spot.append(sum(part.instances for part in parts))
+        assert spot[-1] <= share * answer.fleet.size.instances
+    assert sorted(spot) == spot
+    assert spot[-1] > 0
