@@ -108,6 +108,9 @@ def running(settings, provider=None, tracer=NO_TRACER):
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         yield Service(url, key, services, settings, services.edge)
     finally:
+        # As at the end of a process. A forced exit leaves connections to the garbage collector.
+        for connection in list(server.server_state.connections):
+            connection.loop.call_soon_threadsafe(connection.transport.close)
         server.should_exit = True
         server.force_exit = True
         thread.join(60)

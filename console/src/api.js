@@ -215,12 +215,27 @@ export async function track(video, onEvent, signal) {
   return undefined;
 }
 
+// The server sends at least a comment every 15 s: a connection that was cut without notice stays silent for longer.
+const SILENCE_SECONDS = 45;
+
+async function readInTime(reader) {
+  let timer;
+  const silence = new Promise((_resolve, reject) => {
+    timer = setTimeout(() => reject(new TypeError("The connection is silent.")), SILENCE_SECONDS * 1000);
+  });
+  try {
+    return await Promise.race([reader.read(), silence]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 async function* readEvents(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await readInTime(reader);
       if (done) return;
       text += value;
       let end;

@@ -76,6 +76,23 @@ def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):
     expect(card).to_have_attribute("data-status", "completed")
 
 
+def test_a_stream_of_events_that_stays_silent_is_opened_again(site, hand, opened):
+    """As after a laptop slept: nobody tells the page that its connection was cut."""
+    page = opened()
+    page.clock.install()
+    asked = []
+    page.on("request", lambda request: asked.append(1) if "/events" in request.url else None)
+    card = create(page, "a silver bell")
+    wait_until(lambda: page.evaluate("true") and asked)
+    expect(card).to_have_attribute("data-status", "queued")
+    page.clock.run_for(30_000)
+    assert page.evaluate("1") == len(asked) == 1
+    # Second by second: the page waits before it asks again.
+    wait_until(lambda: page.clock.run_for(1000) or len(asked) == 2)
+    hand.make(b"".join(make_fragments(8)))
+    expect(card).to_have_attribute("data-status", "completed")
+
+
 def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     with site.service.client() as client:
         for number in range(5):
