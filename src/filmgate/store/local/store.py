@@ -35,6 +35,7 @@ LINK_PREFIX = "/objects/"
 _PREAMBLE = len(MAGIC) + 2
 _INCOMING = ".incoming"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REWRAP_NS = 1_000_000_000
 
 
 class LocalStore:
@@ -145,8 +146,9 @@ class LocalStore:
             file.seek(_PREAMBLE)
             file.write(wrapped)
             file.flush()
-            # The time is part of the ETag, and the plain bytes are the same.
-            os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+            # A copy that compares size and time (rsync) must take the new header. The current time would make
+            # an old object young, which the sweep of orphans goes by.
+            os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns + _REWRAP_NS))
             os.fsync(file.fileno())
         return True
 
