@@ -14,12 +14,17 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from filmgate.cli import app
+from filmgate.database.backup import copy_database
 from filmgate.database.engine import Database
 from filmgate.errors import KeyringUnavailable, UsageError
 from filmgate.jobs import JobState, Progress, Stage, TenantId
+from filmgate.maintenance import backup
 from filmgate.maintenance.backup import back_up, restore
+from filmgate.scheduling.rewrapping import PRUNE_SECONDS, Rewrapping
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.segments import SEGMENT_BYTES
 from filmgate.tenants.base import LOCAL_TENANT, Tenant
 from tests.service import settings_for
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
@@ -110,6 +115,50 @@ def test_a_damaged_object_is_reported_with_its_name(home, places, tmp_path):
     assert restore(new, *places).missing_objects == [f"acme/{done.id}/{RESULT.clip.part}"]
 
 
+def test_an_object_that_needs_another_key_or_lacks_its_end_is_reported(home, places, tmp_path):
+    settings, services, _, (done, *_) = home
+    clip = ObjectName(ACME, done.id, RESULT.clip.part)
+    services.api.store.put(clip, [bytes(SEGMENT_BYTES)])
+    back_up(settings, *places)
+    short, foreign = restored_settings(tmp_path / "short", settings), settings_for(tmp_path / "foreign/data")
+    encrypted = short.data / "objects" / str(clip)
+    os.truncate(encrypted, encrypted.stat().st_size - 200)
+    keyring = FileKeyring(settings.data / "keys")
+    keyring.rotate(ACME)
+    Rewrapping(services.queue._database, services.api.store, keyring).run(ACME)
+    shutil.copytree(settings.data / "objects", foreign.data / "objects")
+    for new in (short, foreign):
+        assert restore(new, *places).missing_objects == [str(clip)]
+
+
+def test_a_backup_has_the_key_that_a_rewrap_deletes_meanwhile(home, places, tmp_path, monkeypatch):
+    settings, services, *_ = home
+    keyring = FileKeyring(settings.data / "keys")
+    keyring.rotate(ACME)
+
+    def copy_then_rewrap(database, target):
+        copy_database(database, target)
+        monkeypatch.setattr(FileKeyring, "rotated_seconds_ago", lambda *_: PRUNE_SECONDS)
+        assert Rewrapping(services.queue._database, services.api.store, keyring).run(ACME).pruned_keys == 1
+        services.api.tenants.add(Tenant(TenantId("new")))
+        services.queue.enqueue(make_ticket(TenantId("new")))
+
+    monkeypatch.setattr(backup, "copy_database", copy_then_rewrap)
+    back_up(settings, *places)
+    assert restore(restored_settings(tmp_path, settings), *places).unreadable_tenants == []
+    assert {path.name for path in places[1].iterdir()} == {".identity", "acme.1.key", "acme.key", "new.key"}
+
+
+def test_a_backup_during_a_rotation_is_refused(home, places, monkeypatch):
+    def copy_then_rotate(database, target):
+        copy_database(database, target)
+        FileKeyring(home[0].data / "keys").rotate(ACME)
+
+    monkeypatch.setattr(backup, "copy_database", copy_then_rotate)
+    with pytest.raises(KeyringUnavailable, match=r"acme.key contains another key; use a folder without keys"):
+        back_up(home[0], *places)
+
+
 def test_a_backup_is_one_file_that_needs_no_journal(home, places):
     """SQLite opens a database with a write-ahead log only where it can write: not from read-only storage."""
     back_up(home[0], *places)
@@ -165,7 +214,10 @@ def test_the_commands_back_up_and_restore(home, places, tmp_path):
     assert (restored.exit_code, "3 jobs restored" in restored.stdout) == (0, True)
     (tmp_path / "incomplete").mkdir()
     incomplete = filmgate(tmp_path / "incomplete", "restore", str(places[0]))
-    assert (incomplete.exit_code, "missing or damaged object: acme/" in incomplete.stderr) == (1, True)
+    assert (incomplete.exit_code, "missing, damaged or without its key: acme/" in incomplete.stderr) == (
+        1,
+        True,
+    )
     services = open_services(new)
     assert services.api.tenants.find(LOCAL_TENANT).is_enabled
     services.queue._database.close()

@@ -64,7 +64,7 @@ def restore_installation(
     else:
         typer.echo(f"{done.jobs} jobs restored, {done.ended_leases} of them are rendered again")
         for name in done.missing_objects:
-            typer.echo(f"missing or damaged object: {name}", err=True)
+            typer.echo(f"missing, damaged or without its key: {name}", err=True)
         for tenant_id in done.unreadable_tenants:
             typer.echo(f"the prompts of {tenant_id} cannot be read: its key is missing", err=True)
     if done.missing_objects or done.unreadable_tenants:

@@ -14,14 +14,15 @@ from filmgate.database.backup import copy_database, end_leases, place_database, 
 from filmgate.database.engine import parse_url
 from filmgate.database.schema import REVISION, jobs
 from filmgate.database.site import Site
-from filmgate.errors import ObjectCorrupt, UsageError
+from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, UsageError
 from filmgate.jobs import JobId, TenantId
 from filmgate.scheduling.rows import Row, to_clip
 from filmgate.scheduling.site_doctor import find_unreadable
 from filmgate.settings import Settings
 from filmgate.store import open_store
-from filmgate.store.base import ObjectName, ObjectStore, exists
+from filmgate.store.base import ObjectName, ObjectStore
 from filmgate.store.keys import open_keyring, open_keys
+from filmgate.store.keys.base import Keyring
 from filmgate.store.keys.data_keys import Sealer
 from filmgate.store.keys.files import FileKeyring
 
@@ -57,13 +58,14 @@ def back_up(settings: Settings, target: Path, key_target: Path | None) -> Manife
     keyring = open_keyring(settings.store, settings.data)
     if key_target is not None:
         _check_apart(target, key_target)
+        _make_folder(key_target, "--keys")
     _make_folder(target, "TARGET")
+    # Before and after the database, so that no key that it needs is missing: meanwhile a rewrap may delete a
+    # key, and a new tenant gets one.
+    _copy_keys(keyring, key_target)
     with closing(open_database(settings.queue, settings.data)) as database:
         copy_database(database, target / DEFAULT_FILE)
-    # After the database: a key that it needs is never missing.
-    if key_target is not None and isinstance(keyring, FileKeyring):
-        _make_folder(key_target, "--keys")
-        keyring.copy_to(key_target)
+    _copy_keys(keyring, key_target)
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
     with reading_copy(target / DEFAULT_FILE) as connection:
@@ -97,10 +99,13 @@ def restore(settings: Settings, source: Path, key_source: Path | None) -> Restor
 
 
 def _is_usable(store: ObjectStore, name: ObjectName) -> bool:
+    """Whether the end of the object can be read: a copy may be cut off, or need a key that is not here."""
     try:
-        return exists(store, name)
-    except ObjectCorrupt:
+        for _ in store.read(name, max(store.stat(name).size_bytes - 1, 0)):
+            pass
+    except (ObjectNotFound, ObjectCorrupt, KeyRefused):
         return False
+    return True
 
 
 def _describe(connection: sa.Connection) -> tuple[int, list[ObjectName]]:
@@ -131,6 +136,11 @@ def _read_manifest(source: Path) -> Manifest:
         raise UsageError(f"{source} is not a backup: {MANIFEST_FILE} is missing", option="SOURCE") from exc
     except (OSError, ValueError, TypeError, KeyError) as exc:
         raise UsageError(f"{path} cannot be read or is damaged; use another backup", option="SOURCE") from exc
+
+
+def _copy_keys(keyring: Keyring, target: Path | None) -> None:
+    if target is not None and isinstance(keyring, FileKeyring):
+        keyring.copy_to(target)
 
 
 def _make_folder(folder: Path, option: str) -> None:

@@ -175,7 +175,7 @@ def _copy_keys(source: Path, target: Path) -> None:
             if not copy.exists():
                 _write_key(copy, key)
             elif copy.read_bytes() != key:
-                raise KeyringUnavailable(f"{copy} contains another key; restore into a folder without keys")
+                raise KeyringUnavailable(f"{copy} contains another key; use a folder without keys")
         flush_folder(target)
     except OSError as exc:
         raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
