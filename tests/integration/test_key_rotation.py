@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from filmgate.cli import app
-from filmgate.errors import KeyRefused, ObjectCorrupt
+from filmgate.errors import KeyRefused, KeyringUnavailable, ObjectCorrupt
 from filmgate.jobs import Idempotency, TenantId
 from filmgate.scheduling.rewrapping import PRUNE_SECONDS, Rewrapping
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
-from filmgate.store.keys.data_keys import DataKeys
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.kms import KmsKeyring
 from tests.aws import client, create_keys
@@ -77,16 +77,43 @@ def test_everything_stays_readable_before_and_after_the_old_keys_are_deleted(set
     assert_readable(settings)
 
 
-def test_a_process_that_holds_a_data_key_keeps_working_through_a_rotation(tmp_path):
+def test_a_running_process_uses_the_new_key_from_a_rotation_on_and_still_reads_the_old(tmp_path):
     keyring = FileKeyring(tmp_path / "keys")
     running = DataKeys(keyring)
     before = running.encrypting_key(ACME)
-    keyring.rotate(ACME)
     assert running.encrypting_key(ACME) == before
-    assert DataKeys(keyring).decrypting_key(ACME, before.wrapped) == before.plain
-    fresh = DataKeys(keyring).encrypting_key(ACME)
-    assert running.decrypting_key(ACME, fresh.wrapped) == fresh.plain
-    assert keyring.rewrap(ACME, fresh.wrapped) is None
+    keyring.rotate(ACME)
+    after = running.encrypting_key(ACME)
+    assert keyring.rewrap(ACME, after.wrapped) is None, "it is wrapped with the new key"
+    for key in (before, after):
+        assert running.decrypting_key(ACME, key.wrapped) == key.plain
+        assert DataKeys(keyring).decrypting_key(ACME, key.wrapped) == key.plain
+
+
+def test_a_tenant_that_returns_is_not_encrypted_with_a_key_that_was_destroyed(tmp_path):
+    """By another process: this one still holds a data key of the destroyed key."""
+    running = DataKeys(FileKeyring(tmp_path / "keys"))
+    before = running.encrypting_key(ACME)
+    FileKeyring(tmp_path / "keys").forget(ACME)
+    sealed = Sealer(running).seal(ACME, b"a red ball", "video_1")
+    assert running.encrypting_key(ACME) != before
+    restarted = Sealer(DataKeys(FileKeyring(tmp_path / "keys")))
+    assert restarted.open(ACME, sealed, "video_1") == b"a red ball"
+
+
+def test_no_key_is_created_in_place_of_a_folder_that_is_not_mounted(tmp_path):
+    folder, away = tmp_path / "keys", tmp_path / "away"
+    keyring = FileKeyring(folder)
+    running, identity = DataKeys(keyring), keyring.identity
+    before = running.encrypting_key(ACME)
+    folder.rename(away)
+    for tenant_id in (ACME, TenantId("new")):
+        with pytest.raises(KeyringUnavailable, match="has lost its keys; mount or restore the folder"):
+            running.encrypting_key(tenant_id)
+    assert (keyring.identity, folder.exists()) == (identity, False)
+    away.rename(folder)
+    assert running.encrypting_key(ACME) == before
+    assert running.encrypting_key(TenantId("new"))
 
 
 def test_forgetting_destroys_the_keys_before_a_rotation_too(tmp_path):

@@ -15,7 +15,7 @@ from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 
 _BATCH = 200
-# A process uses a data key for an hour, so for that long others may still be wrapped with the key before.
+# An object whose writing began before the rotation is published later, with a data key of the key before.
 PRUNE_SECONDS = 2 * 3600.0
 
 

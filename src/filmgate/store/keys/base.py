@@ -36,6 +36,12 @@ class Keyring(Protocol):
         """The plain data key. Raises KeyRefused when it was not wrapped for this tenant."""
         ...
 
+    def is_current(self, tenant_id: TenantId, wrapped: bytes) -> bool:
+        """Whether this data key may encrypt: False when the tenant's key was replaced or destroyed since. KMS
+        is not asked: there, a data key is used until its hour is over.
+        """
+        ...
+
     def forget(self, tenant_id: TenantId) -> None:
         """Destroys the tenant's key, which makes everything under it unreadable. Idempotent."""
         ...

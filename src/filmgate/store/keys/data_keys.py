@@ -54,11 +54,11 @@ class DataKeys:
     def encrypting_key(self, tenant_id: TenantId) -> DataKey:
         """The tenant's current data key; a new one every hour. Raises what the keyring raises."""
         with self._lock:
-            if (key := self._use_current(tenant_id)) is not None:
-                return key
-            forgets = self._forgets
+            current, forgets = self._use_current(tenant_id), self._forgets
         # Outside the lock, so that a slow call for one tenant does not block the others. Two threads may
         # create a key each; both keys open, and the later one is kept.
+        if current is not None and self._keyring.is_current(tenant_id, current.wrapped):
+            return current
         key = self._keyring.new_data_key(tenant_id)
         with self._lock:
             if forgets == self._forgets:

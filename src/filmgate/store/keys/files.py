@@ -7,7 +7,6 @@ import hashlib
 import os
 import secrets
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -28,6 +27,7 @@ class FileKeyring:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._secret: bytes | None = None
 
     @property
     def identity(self) -> str:
@@ -35,21 +35,24 @@ class FileKeyring:
 
     def installation_secret(self) -> bytes:
         """256 random bits that belong to no tenant: forgetting a tenant does not touch them."""
-        return read_or_create_key(self._folder / _IDENTITY_FILE)
+        if self._secret is None:
+            self._secret = read_or_create_key(self._folder / _IDENTITY_FILE)
+        return self._secret
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
-        plain, nonce = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES)
-        sealed = AESGCM(self._tenant_key(tenant_id, may_create=True)).encrypt(nonce, plain, _label(tenant_id))
-        return DataKey(plain=plain, wrapped=nonce + sealed)
+        plain = secrets.token_bytes(_KEY_BYTES)
+        return DataKey(plain, _wrap(self._tenant_key(tenant_id, may_create=True), tenant_id, plain))
 
     def open_data_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
         current = self._tenant_key(tenant_id, may_create=False)
         for key in (current, *filter(None, map(_read_key, self._old_paths(tenant_id)))):
-            try:
-                return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
-            except (InvalidTag, ValueError):
-                continue  # wrapped with another key of the tenant, or with no key of the tenant
+            if (plain := _unwrap(key, tenant_id, wrapped)) is not None:
+                return plain
         raise KeyRefused(f"this is not a data key of tenant {tenant_id}")
+
+    def is_current(self, tenant_id: TenantId, wrapped: bytes) -> bool:
+        key = _read_key(self._path(tenant_id))
+        return key is not None and _unwrap(key, tenant_id, wrapped) is not None
 
     def forget(self, tenant_id: TenantId) -> None:
         self._delete([*self._old_paths(tenant_id), self._path(tenant_id)])
@@ -74,12 +77,10 @@ class FileKeyring:
 
     def rewrap(self, tenant_id: TenantId, wrapped: bytes) -> bytes | None:
         """The same data key wrapped with the current key; None if it already is. Raises KeyRefused."""
-        cipher, label = AESGCM(self._tenant_key(tenant_id, may_create=False)), _label(tenant_id)
-        with suppress(InvalidTag, ValueError):
-            cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], label)
+        if self.is_current(tenant_id, wrapped):
             return None
-        plain, nonce = self.open_data_key(tenant_id, wrapped), secrets.token_bytes(_NONCE_BYTES)
-        return nonce + cipher.encrypt(nonce, plain, label)
+        plain = self.open_data_key(tenant_id, wrapped)
+        return _wrap(self._tenant_key(tenant_id, may_create=False), tenant_id, plain)
 
     def rotated_seconds_ago(self, tenant_id: TenantId) -> float:
         """How long ago the current key was created. Raises KeyRefused."""
@@ -123,11 +124,14 @@ class FileKeyring:
 
     def _tenant_key(self, tenant_id: TenantId, *, may_create: bool) -> bytes:
         path = self._path(tenant_id)
-        if may_create:
-            return read_or_create_key(path)
-        if (key := _read_key(path)) is None:
+        if (key := _read_key(path)) is not None:
+            return key
+        if not may_create:
             raise KeyRefused(f"tenant {tenant_id} has no key; what was encrypted with it cannot be read")
-        return key
+        # A key that is created in place of a folder that is not mounted is lost when the folder is back.
+        if self._secret not in {None, _read_key(self._folder / _IDENTITY_FILE)}:
+            raise KeyringUnavailable(f"{self._folder} has lost its keys; mount or restore the folder")
+        return read_or_create_key(path)
 
 
 def read_or_create_key(path: Path) -> bytes:
@@ -150,6 +154,19 @@ def identify_key(key: bytes) -> str:
 
 def _label(tenant_id: TenantId) -> bytes:
     return b"filmgate data key\0" + tenant_id.encode()
+
+
+def _wrap(key: bytes, tenant_id: TenantId, plain: bytes) -> bytes:
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plain, _label(tenant_id))
+
+
+def _unwrap(key: bytes, tenant_id: TenantId, wrapped: bytes) -> bytes | None:
+    """The data key; None if it is wrapped with another key of the tenant, or with no key of the tenant."""
+    try:
+        return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
+    except (InvalidTag, ValueError):
+        return None
 
 
 def _read_key(path: Path) -> bytes | None:
