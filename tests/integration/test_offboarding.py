@@ -14,7 +14,7 @@ from filmgate.server import open_services
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Tenant
 from tests.service import settings_for
-from tests.tickets import RESULT, make_offer, make_ticket
+from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
@@ -81,6 +81,29 @@ def test_a_tenant_is_forgotten_only_after_its_running_jobs_have_ended(settings, 
         assert offboarding.forget(ACME).jobs == 1
     assert not (settings.data / "keys" / "acme.key").exists()
     assert not services.api.tenants.find(ACME).is_enabled
+
+
+@pytest.mark.parametrize(("verb", "jobs"), [("forget", 1), ("delete", 0)])
+def test_a_request_that_is_under_way_is_not_accepted_after_its_tenant(tmp_path, database_url, verb, jobs):
+    """Its API key was checked before. A new tenant of that name would see the clip."""
+    settings = settings_for(tmp_path / "data", queue__url=database_url)
+    services = open_services(settings)
+    services.api.tenants.add(Tenant(ACME))
+    for _ in range(jobs):  # the second request needs no read of the tenant's key
+        services.queue.enqueue(make_ticket(ACME))
+    with opened_offboarding(settings) as offboarding:
+        assert getattr(offboarding, verb)(ACME).jobs == jobs
+    with pytest.raises(InvalidKey, match="nothing was accepted"):
+        services.queue.enqueue(make_ticket(ACME))
+    assert services.api.reader.page(ACME).jobs == ()
+    if verb == "forget":
+        services.api.tenants.update(ACME, lambda tenant: replace(tenant, is_enabled=True))
+    else:
+        services.api.tenants.add(Tenant(ACME))
+    job, fresh = services.queue.enqueue(make_ticket(ACME)), open_services(settings)
+    assert fresh.api.reader.find(ACME, job.id).spec.prompt == PROMPT
+    for opened in (services, fresh):
+        opened.queue._database.close()
 
 
 def test_a_tenant_whose_job_lost_its_worker_can_be_deleted_without_a_worker(settings, services):

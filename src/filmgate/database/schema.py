@@ -50,7 +50,7 @@ accounts = Table(
     Column("running", BigInteger, nullable=False, server_default="0"),
     Column("day", BigInteger, nullable=False, server_default="0"),
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
-    # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key.
+    # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key; empty for a forgotten tenant.
     Column("digest_key", LargeBinary),
     # Copied from the tenant: only workers started with --tenant lease its jobs on local GPUs.
     Column("is_dedicated", Boolean, nullable=False, server_default=false()),

@@ -11,6 +11,7 @@ from filmgate.audit.chain import append
 from filmgate.audit.records import Action, Actor, ActorKind, Entry
 from filmgate.database import Database, open_database
 from filmgate.database.schema import accounts, jobs
+from filmgate.database.upserts import insert_into
 from filmgate.errors import JobActive
 from filmgate.jobs import JobId, JobState, TenantId
 from filmgate.scheduling import open_queue
@@ -20,6 +21,7 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
 from filmgate.store.keys.data_keys import DataKeys
+from filmgate.tenants.base import FORGOTTEN
 from filmgate.tenants.registry import TenantRegistry
 
 _WAIT_SECONDS = 60.0
@@ -53,11 +55,10 @@ class Offboarding:
         Raises JobActive while a worker still holds a job: it could create a new key to store the clip.
         """
         self.tenants.disable(tenant_id, actor)
+        self._accept_no_jobs(tenant_id)
         ended = self._end_jobs(tenant_id, actor)
         self.keys.forget(tenant_id)
         with self.database.write() as connection:
-            own = sa.update(accounts).where(accounts.c.tenant_id == tenant_id)
-            connection.execute(own.values(digest_key=None))
             forgotten = Entry(Action.FORGOTTEN, None, actor)
             append(connection, tenant_id, [forgotten], self.database.now(connection))
         objects = sum(self.store.delete(tenant_id, job_id) for job_id, _ in self.store.jobs(tenant_id))
@@ -75,6 +76,13 @@ class Offboarding:
         """The same for a disabled tenant without jobs. Raises TenantInUse and TenantNotFound."""
         self.tenants.check_unused(tenant_id)
         return self.delete(tenant_id, actor)
+
+    def _accept_no_jobs(self, tenant_id: TenantId) -> None:
+        """Reject requests whose API key was checked before. `_end_jobs` finds the jobs accepted until now."""
+        forgotten = {"digest_key": FORGOTTEN}
+        with self.database.write() as connection:
+            insert = insert_into(connection, accounts).values(tenant_id=tenant_id, weight=1.0, **forgotten)
+            connection.execute(insert.on_conflict_do_update(index_elements=["tenant_id"], set_=forgotten))
 
     def _end_jobs(self, tenant_id: TenantId, actor: Actor) -> list[JobId]:
         deadline = time.monotonic() + self.wait_seconds

@@ -21,12 +21,13 @@ from filmgate.database import Database
 from filmgate.database.group_commit import GroupCommit
 from filmgate.database.schema import accounts, jobs
 from filmgate.database.upserts import insert_into
-from filmgate.errors import IdempotencyConflict, KeyRefused
+from filmgate.errors import IdempotencyConflict, InvalidKey, KeyRefused
 from filmgate.jobs import Idempotency, TenantId, Ticket
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.rows import Row, to_row
 from filmgate.store.keys.data_keys import Sealer
 from filmgate.telemetry.logs import Log
+from filmgate.tenants.base import FORGOTTEN
 
 log = Log("queue")
 
@@ -78,11 +79,15 @@ class BodyDigests:
         if sealed is None:
             sealed = self._create(tenant_id, None)
         try:
-            return self._sealer.open(tenant_id, sealed, KEY_CONTEXT)
+            return self._open(tenant_id, sealed)
         except KeyRefused as exc:
             # The tenant's key was replaced. Requests before that are not recognised any more.
             log.warning("the key of body digests is replaced", code=exc.code, tenant_id=tenant_id)
-            return self._sealer.open(tenant_id, self._create(tenant_id, sealed), KEY_CONTEXT)
+            return self._open(tenant_id, self._create(tenant_id, sealed))
+
+    def _open(self, tenant_id: TenantId, sealed: bytes) -> bytes:
+        _require_not_forgotten(sealed)
+        return self._sealer.open(tenant_id, sealed, KEY_CONTEXT)
 
     def _find(self, tenant_id: TenantId) -> bytes | None:
         with self._database.read() as connection:
@@ -118,7 +123,7 @@ class Acceptance:
     def accept(self, ticket: Ticket, actor: Actor) -> Row:
         """The row of the new job, durable, or of the job that this request created before.
 
-        Raises IdempotencyConflict, QuotaExceeded and BacklogGrown.
+        Raises IdempotencyConflict, QuotaExceeded, BacklogGrown, and InvalidKey for a forgotten tenant.
         """
         ticket = replace(ticket, idempotency=self.digests.protect(ticket.tenant_id, ticket.idempotency))
         prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
@@ -128,6 +133,7 @@ class Acceptance:
 
     def _write(self, connection: sa.Connection, ticket: Ticket, draft: Row, entry: Entry) -> Row:
         account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
+        _require_not_forgotten(account["digest_key"])
         now = self._database.now(connection)
         since = now - self._window_seconds
         if (row := _find_duplicate(connection, ticket.tenant_id, ticket.idempotency, since)) is not None:
@@ -144,6 +150,12 @@ class Acceptance:
         with self._database.read() as connection:
             since = self._database.now(connection) - self._window_seconds
             return _find_duplicate(connection, tenant_id, protected, since)
+
+
+def _require_not_forgotten(digest_key: bytes) -> None:
+    """Raises InvalidKey if the tenant was forgotten after the API key of the request was checked."""
+    if digest_key == FORGOTTEN:
+        raise InvalidKey("the tenant was deleted or disabled; nothing was accepted")
 
 
 def _find_duplicate(

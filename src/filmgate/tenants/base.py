@@ -9,6 +9,8 @@ from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 
 LOCAL_TENANT = TenantId("local")
 KEY_PREFIX = "fg"
+# In place of a tenant's digest key, while no job of the tenant may be accepted: it was forgotten.
+FORGOTTEN = b""
 
 
 def key_id_of(secret: str) -> str:

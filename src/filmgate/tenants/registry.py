@@ -20,7 +20,7 @@ from filmgate.database.schema import accounts, api_keys, jobs, tenants
 from filmgate.database.upserts import insert_into
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants.base import KEY_PREFIX, IssuedKey, PartialObjective, Scope, Tenant, key_id_of
+from filmgate.tenants.base import FORGOTTEN, KEY_PREFIX, IssuedKey, PartialObjective, Scope, Tenant, key_id_of
 
 _FIND_KEY = (
     sa.select(tenants, api_keys.c.digest, api_keys.c.expires_at)
@@ -201,6 +201,9 @@ def _update_account(connection: sa.Connection, tenant: Tenant) -> None:
         # A first job may create the account at the same time.
         statement = insert_into(connection, accounts).values(terms | {"tenant_id": tenant.id})
         connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms))
+    if tenant.is_enabled:
+        own = (accounts.c.tenant_id == tenant.id, accounts.c.digest_key == FORGOTTEN)
+        connection.execute(sa.update(accounts).where(*own).values(digest_key=None))
 
 
 def _to_row(tenant: Tenant) -> dict[str, object]:
