@@ -1,6 +1,7 @@
 """The HTTP provider against an API with scripted responses."""
 
 import json
+import threading
 from dataclasses import replace
 
 import certifi
@@ -15,7 +16,7 @@ from filmgate.errors import (
     SettingsError,
 )
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
-from filmgate.providers import open_provider
+from filmgate.providers import endpoint, open_provider
 from filmgate.providers.base import InvocationState, ProviderTask
 from filmgate.providers.http import parse_seconds
 from filmgate.settings import ProviderSettings
@@ -196,6 +197,42 @@ def test_an_empty_clip_is_an_error(api):
     api.respond("GET", "/v1/videos/video_1/content", b"", Content_Type="video/mp4", Content_Length="0")
     with pytest.raises(ProviderError, match="0 of 0 bytes"):
         list(provider_of(api).fetch(VIDEO))
+
+
+@pytest.fixture
+def slow_api():
+    """Sends the first half of every response, and the rest after `may_end` is set."""
+    may_end = threading.Event()
+
+    class SlowHandler(Handler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "video/mp4")
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"first")
+            may_end.wait(60)
+            self.wfile.write(b" last")
+
+    server = HttpServer(SlowHandler)
+    server.may_end = may_end
+    yield server
+    may_end.set()
+    server.close()
+
+
+def test_a_slow_clip_is_passed_on_as_it_arrives(slow_api):
+    """So that the worker can stop the download of a cancelled job, and of one that takes too long."""
+    chunks = provider_of(slow_api, timeout_seconds=10).fetch(VIDEO)
+    assert next(chunks) == b"first"
+    slow_api.may_end.set()
+    assert b"".join(chunks) == b" last"
+
+
+def test_an_answer_that_trickles_in_is_given_up(slow_api, monkeypatch):
+    monkeypatch.setattr(endpoint, "_MAX_JSON_SECONDS", 0.0)
+    with pytest.raises(ProviderError, match="takes more than 0 seconds"):
+        provider_of(slow_api, timeout_seconds=10).poll(VIDEO)
 
 
 def test_a_job_is_deleted_when_the_api_has_no_cancel(api):

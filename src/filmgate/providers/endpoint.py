@@ -6,6 +6,7 @@ Errors are reported by status and error code only: the API's messages may quote 
 import json
 import re
 import ssl
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,8 +19,9 @@ from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, P
 from filmgate.telemetry.metrics import count_throttle
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER, current_trace, trace_headers
 
-_CHUNK_BYTES = 256 << 10
 _MAX_JSON_BYTES = 4 << 20
+# httpx limits only the time between two reads: an answer that trickles in would hold a thread for hours.
+_MAX_JSON_SECONDS = 120.0
 _MAX_REDIRECTS = 5
 _CODE = re.compile(r"[a-zA-Z0-9_.-]{1,60}")
 
@@ -63,7 +65,8 @@ class Endpoint:
             if not kind.startswith((f"{media}/", "application/octet-stream")):
                 raise ProviderError(f"the provider sent {kind or 'no content type'} instead of {media}")
             announced, received = answer.headers.get("content-length"), 0
-            for chunk in answer.iter_raw(_CHUNK_BYTES):
+            # Without a chunk size, which httpx would collect first: the caller checks its limits per chunk.
+            for chunk in answer.iter_raw():
                 received += len(chunk)
                 yield chunk
         if not received or (announced is not None and int(announced) != received):
@@ -132,11 +135,13 @@ def _error_code(answer: httpx.Response) -> str:
 
 
 def _read(answer: httpx.Response) -> bytes:
-    data = bytearray()
-    for chunk in answer.iter_bytes(_CHUNK_BYTES):
+    data, ends_at = bytearray(), time.monotonic() + _MAX_JSON_SECONDS
+    for chunk in answer.iter_bytes():
         data += chunk
         if len(data) > _MAX_JSON_BYTES:
             raise ProviderError("the provider's answer is too large")
+        if time.monotonic() > ends_at:
+            raise ProviderError(f"the provider's answer takes more than {_MAX_JSON_SECONDS:g} seconds")
     return bytes(data)
 
 
