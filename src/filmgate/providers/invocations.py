@@ -30,7 +30,8 @@ class InvocationRecord:
     job_id: JobId
     provider: str
     state: RecordState
-    started_at: float = 0.0  # not known of a job that was deleted
+    # Since the start, when the record was read, on the clock of the database; not known of a deleted job.
+    age_seconds: float = 0.0
     invocation_id: InvocationId | None = None
     is_removed: bool = False  # the job was deleted
 
@@ -91,7 +92,7 @@ class SqlInvocations:
                 where=invocations.c.invocation.is_(None),
             )
             connection.execute(again)
-            record = _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one())
+            record = _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one(), now)
             if record.invocation_id is None:
                 connection.execute(
                     sa.update(jobs).where(jobs.c.seq == seq).values(routing=from_routing(routing))
@@ -102,7 +103,7 @@ class SqlInvocations:
         """The record of a job, if there is one."""
         with self._database.read() as connection:
             row = connection.execute(_FIND_JOB, {"the_id": job_id}).mappings().one_or_none()
-        return _to_record(row) if row is not None else None
+            return _to_record(row, self._database.now(connection)) if row is not None else None
 
     def set_invocation(self, job_id: JobId, invocation_id: InvocationId) -> None:
         """Record the provider's id of the job, unless it has one."""
@@ -134,9 +135,9 @@ class SqlInvocations:
     def orphans(self, provider: str, *, idle_seconds: float) -> Sequence[InvocationRecord]:
         """Records of finished or removed jobs whose provider may hold data, unchanged for `idle_seconds`."""
         with self._database.read() as connection:
-            before = self._database.now(connection) - idle_seconds
-            terms = {"the_provider": provider, "before": before, "limit": _MAX_ORPHANS}
-            found = [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
+            now = self._database.now(connection)
+            terms = {"the_provider": provider, "before": now - idle_seconds, "limit": _MAX_ORPHANS}
+            found = [_to_record(row, now) for row in connection.execute(_ORPHANS, terms).mappings()]
             terms["limit"] = max(_MAX_ORPHANS - len(found), 1)
             removed = connection.execute(_REMOVED, terms).mappings()
             return found + [_to_removed(row) for row in removed]
@@ -167,12 +168,12 @@ class SqlInvocations:
         return seq
 
 
-def _to_record(row: Row) -> InvocationRecord:
+def _to_record(row: Row, now: float) -> InvocationRecord:
     return InvocationRecord(
         job_id=JobId(row["id"]),
         provider=row["provider"],
         state=RecordState(row["state"]),
-        started_at=row["started_at"],
+        age_seconds=now - row["started_at"],
         invocation_id=InvocationId(row["invocation"]) if row["invocation"] else None,
     )
 

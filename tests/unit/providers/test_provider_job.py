@@ -14,6 +14,7 @@ from filmgate.errors import (
     QueueUnavailable,
 )
 from filmgate.jobs import InvocationId, JobId, Lease, ManagedPolicy, RouteReason, WorkerId
+from filmgate.providers.base import Invocation, InvocationState
 from filmgate.providers.invocations import InvocationRecord, RecordState
 from filmgate.providers.managed import provider_job
 from filmgate.providers.managed.guarded import BreakerOpen
@@ -23,7 +24,7 @@ from filmgate.telemetry.logs import Log
 from tests.fake_provider import MODEL, FakeProvider
 from tests.tickets import RESULT, make_ticket, queued_job
 
-INTENT = InvocationRecord(JobId("video_1"), "elsewhere", RecordState.OPEN, started_at=900.0)
+INTENT = InvocationRecord(JobId("video_1"), "elsewhere", RecordState.OPEN, age_seconds=100.0)
 OPEN = BreakerOpen("the provider's breaker is open")
 BROKEN = ProviderError("no answer")
 REEL = replace(MODEL, seconds=(6.0, 12.0), expected_seconds=90.0)
@@ -39,7 +40,7 @@ class Invocations:
         return self.record
 
     def begin(self, lease, provider, routing):
-        self.record = InvocationRecord(lease.job.id, provider, RecordState.OPEN, started_at=1000.0)
+        self.record = InvocationRecord(lease.job.id, provider, RecordState.OPEN)
         return self.record
 
     def set_invocation(self, job_id, invocation_id):
@@ -47,6 +48,9 @@ class Invocations:
 
     def withdraw(self, lease):
         self.record = None
+
+    def fail(self, lease):
+        self.record = replace(self.record, state=RecordState.FAILED)
 
     def set_state(self, job_id, state):
         self.record = replace(self.record, state=state)
@@ -90,10 +94,10 @@ class Publisher:
 
 @pytest.fixture
 def clock(monkeypatch):
+    """The monotonic clock; the wall clock of the host is hours ahead of the database."""
     now = SimpleNamespace(time=1000.0)
-    monkeypatch.setattr(
-        provider_job, "time", SimpleNamespace(time=lambda: now.time, monotonic=lambda: now.time)
-    )
+    clocks = SimpleNamespace(time=lambda: now.time + 10_000.0, monotonic=lambda: now.time)
+    monkeypatch.setattr(provider_job, "time", clocks)
     return now
 
 
@@ -133,13 +137,24 @@ def test_the_estimated_progress_of_a_long_clip_follows_its_own_length(services, 
 
 def test_a_resumed_job_is_not_compared_with_another_duration(services, clock):
     services.invocations.record = InvocationRecord(
-        JobId("video_1"), "elsewhere", RecordState.OPEN, started_at=900.0, invocation_id=InvocationId("one")
+        JobId("video_1"), "elsewhere", RecordState.OPEN, age_seconds=100.0, invocation_id=InvocationId("one")
     )
     job = ProviderJob(lease_of(12.0), services, Log("worker"))
     job.step()
     assert job.step() is None
     assert services.invocations.record.state is RecordState.CLOSED
     assert services.guarded.observed == []
+
+
+@pytest.mark.parametrize(("age_seconds", "is_cancelled"), [(3599.0, False), (3601.0, True)])
+def test_a_resumed_job_is_cancelled_after_the_limit_whatever_the_clock_of_the_host(
+    services, clock, age_seconds, is_cancelled
+):
+    services.invocations.record = replace(INTENT, age_seconds=age_seconds, invocation_id=InvocationId("one"))
+    services.provider.poll = lambda invocation_id: Invocation(invocation_id, InvocationState.PENDING)
+    job = ProviderJob(lease_of(6.0), services, Log("worker"))
+    job.step()
+    assert (job.step() is None, services.publisher.returned != []) == (is_cancelled, is_cancelled)
 
 
 def test_an_unexpected_error_after_the_end_of_the_job_does_not_fail_it_which_would_delete_its_clip(services):

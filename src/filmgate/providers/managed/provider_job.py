@@ -79,7 +79,8 @@ class ProviderJob:
         self._log = log
         self._rendition: Rendition | None = None
         self._invocation_id: InvocationId | None = None
-        self._started_at = time.time()
+        # Of the provider job, on the monotonic clock: the host's may differ from the database's, and step.
+        self._began_at = time.monotonic()
         self._start_retries_end = time.monotonic() + services.settings.start_retry_seconds
         self._failures = 0
         self._fraction = 0.0
@@ -113,9 +114,14 @@ class ProviderJob:
             return None
         if self._reported_fraction is None:
             rendition = self._rendition or self._services.settings  # resumed: the model is not known
-            elapsed = (time.time() - self._started_at) / max(rendition.expected_seconds, 1.0)
+            elapsed = self._age_seconds / max(rendition.expected_seconds, 1.0)
             self._fraction = max(self._fraction, min(elapsed, 1.0) * _MAX_WAITING_FRACTION)
         return Progress(self._stage, max(int(self._fraction * _PERCENT), 1), _PERCENT, self._fraction)
+
+    @property
+    def _age_seconds(self) -> float:
+        """Since the start at the provider."""
+        return time.monotonic() - self._began_at
 
     def opening(self) -> Progress | None:
         """The first progress of the current stage; None before the job is started."""
@@ -168,7 +174,7 @@ class ProviderJob:
             # The job failed there, or was started at a provider that is no longer configured.
             self._fail_at_provider(f"the job was at {record.provider} before")
             return None
-        self._invocation_id, self._started_at = invocation_id, record.started_at
+        self._invocation_id, self._began_at = invocation_id, time.monotonic() - record.age_seconds
         self._log.info("resumed the wait at the provider")
         self._stage = Stage.DENOISE
         return 0.0
@@ -186,7 +192,7 @@ class ProviderJob:
         )
         self._has_recorded_intent = True
         record = services.invocations.begin(self.lease, services.provider.name, routing)
-        self._started_at = record.started_at
+        self._began_at = time.monotonic() - record.age_seconds
         task = ProviderTask(job.id, rendition, find_source(services.store, job))
         is_retry = self._failures > 0
         with self._trace.span("provider start", provider=services.provider.name):
@@ -210,7 +216,7 @@ class ProviderJob:
         if invocation.state is InvocationState.FAILED:
             self._fail_at_provider(invocation.message)
             return None
-        if time.time() - self._started_at > services.settings.limit_seconds:
+        if self._age_seconds > services.settings.limit_seconds:
             services.provider.cancel(invocation_id)
             self._fail_at_provider(f"not finished within {services.settings.limit_seconds:g} seconds")
             return None
@@ -238,8 +244,7 @@ class ProviderJob:
             services.provider.discard(invocation_id)
             services.invocations.set_state(self.lease.job.id, RecordState.CLOSED)
             if self._rendition is not None:  # a resumed job has no stated duration to compare with
-                seconds = time.time() - self._started_at
-                services.guarded.observe(seconds, self._rendition.expected_seconds)
+                services.guarded.observe(self._age_seconds, self._rendition.expected_seconds)
         except (ProviderError, QueueUnavailable) as exc:
             self._log.warning("could not delete the provider's copy; retrying later", code=exc.code)
 
@@ -297,7 +302,7 @@ class ProviderJob:
         return isinstance(error, ProviderUnusable) or (is_throttled and self._services.guarded.is_open())
 
     def _is_wait_over(self, error: FilmgateError) -> bool:
-        is_late = time.time() - self._started_at > self._services.settings.limit_seconds
+        is_late = self._age_seconds > self._services.settings.limit_seconds
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
 
     def _return_to_gpu(self, message: str, reason: RouteReason) -> None:
