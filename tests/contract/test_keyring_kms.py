@@ -15,6 +15,7 @@ from filmgate.store.keys import open_keyring
 from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.keys.kms import KmsKeyring, key_template
 from tests.aws import client, create_keys
+from tests.fake_bedrock import ACCOUNT
 from tests.proxy import Proxy, kms_error
 from tests.tickets import make_offer, make_ticket
 
@@ -85,6 +86,18 @@ def test_forgetting_again_after_an_interruption_deletes_the_alias(kms, aws_url, 
     keyring.forget(ACME)
     with pytest.raises(kms.exceptions.NotFoundException):
         kms.describe_key(KeyId=template.of(ACME))
+
+
+def test_forgetting_deletes_an_alias_that_is_named_by_its_arn(kms, aws_url):
+    alias = create_keys(aws_url).text
+    named = KeyTemplate(f"arn:aws:kms:{kms.meta.region_name}:{ACCOUNT}:{alias}")
+    keyring = KmsKeyring(kms, named)
+    assert keyring.new_data_key(ACME)
+    keyring.forget(ACME)
+    with pytest.raises(KeyRefused):
+        keyring.new_data_key(ACME)
+    with pytest.raises(kms.exceptions.NotFoundException):
+        kms.describe_key(KeyId=named.of(ACME))
 
 
 def test_a_key_that_kms_cannot_disable_is_not_forgotten_silently(aws_url, proxy):

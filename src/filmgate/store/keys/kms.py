@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from filmgate.aws.clients import Endpoint, open_client
+from filmgate.aws.deployment import alias_of
 from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
 from filmgate.errors import FilmgateError, KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
@@ -92,8 +93,8 @@ class KmsKeyring:
             if key.get("KeyState") != "PendingDeletion":
                 self._client.disable_key(KeyId=key["KeyId"])
                 self._client.schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=DELETION_DAYS)
-            if key_id.startswith("alias/"):
-                self._client.delete_alias(AliasName=key_id)
+            if alias := alias_of(key_id):
+                self._client.delete_alias(AliasName=alias)
 
     def _key_id(self, tenant_id: TenantId) -> str:
         try:
