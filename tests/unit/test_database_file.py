@@ -9,6 +9,7 @@ from filmgate.database import open_database
 from filmgate.database.backup import copy_database, place_database
 from filmgate.errors import QueueUnavailable, UsageError
 from filmgate.settings import QueueSettings
+from tests.full_disk import full_disk
 
 
 def test_only_the_owner_can_read_the_database_and_its_journal(tmp_path):
@@ -50,6 +51,19 @@ def test_a_database_is_copied_and_restored_in_folders_with_any_name(tmp_path):
     with restored.read() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM jobs").scalar_one() == 0
     restored.close()
+
+
+def test_a_copy_that_fails_names_the_reason_and_not_the_backup(tmp_path):
+    database = open_database(QueueSettings(), tmp_path / "home")
+    copy_database(database, tmp_path / "copy.db")
+    new = tmp_path / "new" / "filmgate.db"
+    with full_disk(8192):
+        with pytest.raises(QueueUnavailable, match=r"the database could not be copied to \S+second.db: disk"):
+            copy_database(database, tmp_path / "second.db")
+        with pytest.raises(QueueUnavailable, match=r"copy.db could not be copied to \S+filmgate.db: disk"):
+            place_database(tmp_path / "copy.db", new)
+    database.close()
+    assert list(new.parent.iterdir()) == []
 
 
 def test_a_database_is_not_restored_over_the_journal_of_another(tmp_path):

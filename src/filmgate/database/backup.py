@@ -30,7 +30,7 @@ def copy_database(database: Database, target: Path) -> None:
             check_copy(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a journal
     except sqlite3.Error as exc:
-        raise QueueUnavailable(f"the database could not be copied: {type(exc).__name__}") from exc
+        raise QueueUnavailable(f"the database could not be copied to {target}: {exc}") from exc
 
 
 def check_copy(copy: sqlite3.Connection) -> None:
@@ -58,7 +58,7 @@ def place_database(copy: Path, target: Path) -> None:
                 source.backup(restored)
         draft.rename(target)
     except sqlite3.Error as exc:
-        raise QueueUnavailable(f"{copy} is not a database: {type(exc).__name__}") from exc
+        raise QueueUnavailable(f"{copy} could not be copied to {target}: {exc}") from exc
     finally:
         draft.unlink(missing_ok=True)
 
