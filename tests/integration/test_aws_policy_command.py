@@ -52,9 +52,12 @@ def test_options_override_settings(monkeypatch):
 def test_the_provider_of_the_settings_is_the_only_one_in_the_policy(monkeypatch):
     options = [*OPTIONS, "--role", "managed"]
     assert "arn:aws:bedrock:*::foundation-model/*" in json.dumps(policy(*options))
-    for name, value in (("KIND", "bedrock"), ("MODEL", "luma.ray-v2:0"), ("REGION", "us-west-2")):
+    given = {"KIND": "bedrock", "MODEL": "luma.ray-v2:0", "REGION": "us-west-2", "BUCKET": "s3://stage/in"}
+    for name, value in given.items():
         monkeypatch.setenv(f"FILMGATE_PROVIDER__{name}", value)
     assert "arn:aws:bedrock:us-west-2::foundation-model/luma.ray-v2:0" in json.dumps(policy(*options))
+    assert "arn:aws:s3:::stage/in/*" in json.dumps(policy(*options))
+    assert "arn:aws:s3:::stage/in/*" not in json.dumps(policy(*options, "--staging", "other"))
     monkeypatch.setenv("FILMGATE_PROVIDER__KIND", "http")
     assert "bedrock" not in json.dumps(policy(*options))
 

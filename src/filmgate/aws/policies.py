@@ -94,8 +94,9 @@ def _use_provider(scope: TenantScope) -> list[Document]:
     ]
     if deployment.staging is not None:
         statements += _move_staged_clips(deployment, deployment.staging)
-        if deployment.staging_key:
-            key = deployment.staging_key
+        # Without a key of its own, the staging bucket of the template has the key of all buckets.
+        is_here = deployment.bedrock_region in {"*", deployment.region}
+        if key := deployment.staging_key or (BUCKETS_ALIAS if is_here else ""):
             statements.append(_use_bucket_key("UseStagingKey", _READ_AND_WRITE, deployment, key))
     return statements
 

@@ -27,7 +27,9 @@ Account = Annotated[str, typer.Option(help="AWS account id, 12 digits.")]
 Bucket = Annotated[str, typer.Option(help="BUCKET/PREFIX of the clips.  [default: store.url]")]
 Region = Annotated[str, typer.Option(help="AWS region.  [default: store.region]")]
 Models = Annotated[str, typer.Option(help="BUCKET/PREFIX of the models.  [default: models.url]")]
-Staging = Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")]
+Staging = Annotated[
+    str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.  [default: provider.bucket]")
+]
 
 
 class DocumentKind(StrEnum):
@@ -195,6 +197,7 @@ def open_deployment(
 
     store, audit, provider = settings.store, settings.audit, settings.provider
     models = settings.models.url.removeprefix("s3://")
+    staging = staging or provider.bucket.removeprefix("s3://")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"{account!r} is not an AWS account id of 12 digits", option="--account")
     if not store.region:

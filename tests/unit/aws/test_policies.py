@@ -124,6 +124,18 @@ def test_the_managed_role_uses_the_key_of_staged_clips_in_the_providers_region()
     assert not is_allowed(policy, "kms:Decrypt", key, **{"kms:ViaService": S3})
 
 
+def test_the_managed_role_uses_the_key_of_the_staging_bucket_that_the_template_creates():
+    """Bedrock writes with the permissions of its caller. In another region, the bucket is yours."""
+    staged = replace(DEPLOYMENT, staging=S3Location("stage"))
+    through_s3 = {"kms:ViaService": S3, "kms:ResourceAliases": ["alias/filmgate/buckets"]}
+    for region, may_use in (("*", True), (DEPLOYMENT.region, True), ("us-west-2", False)):
+        policy = policy_of(Role.MANAGED, deployment=replace(staged, bedrock_region=region))
+        for action in ("kms:GenerateDataKey", "kms:Decrypt"):
+            assert is_allowed(policy, action, KEY, **through_s3) is may_use
+        assert not is_allowed(policy, "kms:Decrypt", KEY, **through_s3 | {"kms:ResourceAliases": ["alias/x"]})
+    assert not is_allowed(policy_of(Role.MANAGED), "kms:Decrypt", KEY, **through_s3)
+
+
 @pytest.mark.parametrize("role", RENDERING)
 def test_a_role_lists_only_its_tenants_prefix(role):
     for action in ("s3:ListBucket", "s3:ListBucketVersions"):
