@@ -42,7 +42,7 @@ from filmgate.scheduling.history import History
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.router import Router
-from filmgate.scheduling.spill import Spiller
+from filmgate.scheduling.spill import Spiller, return_to_gpu
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import AdmissionSettings, ProviderSettings, Settings
@@ -283,9 +283,10 @@ def background_tasks(services: ServerServices, settings: Settings) -> Iterator[N
         Periodic("durations", partial(durations.delete_old, services.database), _ORPHANS_SECONDS),
         Periodic("audit checkpoint", services.checkpoints.run, settings.audit.checkpoint_seconds),
     ]
+    spill: Callable[[], int] = partial(return_to_gpu, api.queue, api.reader)
     if router is not None:
-        spiller = Spiller(router, api.queue, api.reader, api.forecast, api.tenants)
-        tasks.append(Periodic("spill", spiller.run, router.settings.spill_seconds))
+        spill = Spiller(router, api.queue, api.reader, api.forecast, api.tenants).run
+    tasks.append(Periodic("spill", spill, settings.routing.spill_seconds))
     with ExitStack() as running:
         for task in tasks:
             running.enter_context(task)

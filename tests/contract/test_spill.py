@@ -12,7 +12,7 @@ from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling.base import Move
 from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.router import Router
-from filmgate.scheduling.spill import Spiller
+from filmgate.scheduling.spill import Spiller, return_to_gpu
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.settings import RoutingSettings
 from filmgate.tenants.base import Tenant
@@ -82,6 +82,21 @@ def test_only_jobs_that_would_be_late_move(scene):
     assert scene.reasons(jobs) == [RouteReason.DEFAULT] * 5 + [RouteReason.DEADLINE] * 5
     assert scene.find(jobs[-1]).routing.provider == "elsewhere"
     assert scene.spill() == 0
+
+
+def test_without_a_provider_jobs_return_unless_they_are_at_one_or_a_managed_worker_is_alive(scene):
+    """The provider was disabled: its jobs would wait for ever."""
+    queue, reader = scene.bench.queue, scene.bench.reader
+    waiting, leased = (queue.enqueue(replace(make_ticket(), route=Route.MANAGED)) for _ in range(2))
+    scene.workers.heartbeat(MANAGED)
+    assert return_to_gpu(queue, reader) == 0
+    scene.workers.leave(MANAGED.worker_id)
+    lease = queue.lease(make_offer(route=Route.MANAGED))
+    assert return_to_gpu(queue, reader) == 1
+    moved, kept = sorted((waiting, leased), key=lambda job: job.id == lease.job.id)
+    assert scene.routes([moved, kept]) == [Route.GPU, Route.MANAGED]
+    assert queue.lease(make_offer()).job.id == moved.id
+    assert return_to_gpu(queue, reader) == 0
 
 
 def test_specs_are_read_only_when_a_job_would_be_late(scene, monkeypatch):

@@ -130,6 +130,20 @@ class Spiller:
         return moved
 
 
+def return_to_gpu(queue: JobQueue, reader: JobReader) -> int:
+    """Without a provider: move the jobs that wait for a managed worker, unless one is alive, to local GPUs.
+
+    Returns how many were moved: some of each tenant and model.
+    """
+    snapshot = reader.snapshot(limit=1)
+    if any(worker.route is Route.MANAGED for worker in snapshot.workers):
+        return 0
+    reason, message = NO_MANAGED_WORKER
+    why = Routing(reason, message, decided_at=snapshot.now)
+    waiting = [job for job in snapshot.queued if job.route is Route.MANAGED and not job.was_running]
+    return queue.reroute([_move_to(job, Route.GPU, why) for job in waiting]) if waiting else 0
+
+
 def _movable(snapshot: Snapshot) -> list[QueuedJob]:
     """Jobs that may change their route, by deadline: queued jobs and jobs of lost GPU workers."""
     movable = [job for job in snapshot.queued if job.spec is not None and _may_move(job)]
