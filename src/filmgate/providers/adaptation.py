@@ -88,8 +88,8 @@ def find_obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy)
             f"{rendition.usd:g} USD exceeds the tenant's limit per clip",
         ),
         (
-            near.size != spec.size and not policy.may_resize,
-            f"the tenant does not allow {spec.size} to become {near.size}",
+            near.size != spec.clip_size and not policy.may_resize,
+            f"the tenant does not allow {spec.clip_size} to become {near.size}",
         ),
         (
             is_other_length(spec.seconds, near.seconds) and not policy.may_change_length,

@@ -128,6 +128,15 @@ def test_a_change_that_tenant_or_model_forbid_is_an_obstacle(policy, spec, messa
         adapt(spec, RAY, policy)
 
 
+def test_a_clip_that_our_models_render_in_another_size_is_not_resized_by_the_provider():
+    """Routing checks the rendition against the spec as it is stored."""
+    scaled = replace(SPEC, width=1280, height=704, scaled_to=Size(1280, 720))
+    policy = replace(ANYTHING, may_resize=False)
+    rendition = adapt(scaled, RAY, policy)
+    assert str(rendition.spec.size) == "1280x720"
+    assert find_obstacles(scaled, rendition, policy) == []
+
+
 def test_the_next_nearest_rendition_is_used_when_the_nearest_is_forbidden():
     cheap = adapt(SPEC, RAY, replace(ANYTHING, max_usd_per_clip=4.0))
     assert (str(cheap.spec.size), cheap.usd) == ("960x540", 3.75)
