@@ -1,17 +1,28 @@
 """Forgetting a tenant destroys its key; deleting it removes everything but the counters."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.cli import app
 from filmgate.database.backup import end_leases
-from filmgate.errors import InvalidKey, JobActive, ObjectCorrupt, ObjectNotFound, UsageError
-from filmgate.jobs import TenantId
+from filmgate.errors import (
+    InvalidKey,
+    JobActive,
+    ObjectCorrupt,
+    ObjectNotFound,
+    SettingsError,
+    UsageError,
+)
+from filmgate.jobs import JobState, TenantId
 from filmgate.maintenance.offboarding import opened_offboarding
 from filmgate.server import open_services
 from filmgate.store.base import ObjectName
+from filmgate.store.keys.data_keys import DataKeys
+from filmgate.store.keys.kms import KmsKeyring
 from filmgate.tenants.base import Tenant
 from tests.service import settings_for
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
@@ -104,6 +115,19 @@ def test_a_request_that_is_under_way_is_not_accepted_after_its_tenant(tmp_path, 
     assert fresh.api.reader.find(ACME, job.id).spec.prompt == PROMPT
     for opened in (services, fresh):
         opened.queue._database.close()
+
+
+def test_a_tenant_whose_key_is_shared_keeps_its_jobs(settings, services):
+    """The key cannot be destroyed: nothing may change before that is known."""
+    job = services.queue.enqueue(make_ticket(ACME))
+    shared = DataKeys(KmsKeyring(SimpleNamespace(), KeyTemplate("alias/all")))
+    with (
+        opened_offboarding(settings) as opened,
+        pytest.raises(SettingsError, match="share the key alias/all"),
+    ):
+        replace(opened, keys=shared).delete(ACME)
+    assert services.api.tenants.find(ACME).is_enabled
+    assert services.api.reader.find(ACME, job.id).state is JobState.QUEUED
 
 
 def test_a_tenant_whose_job_lost_its_worker_can_be_deleted_without_a_worker(settings, services):

@@ -52,8 +52,10 @@ class Offboarding:
     def forget(self, tenant_id: TenantId, actor: Actor = _ACTOR) -> Offboarded:
         """Disable the tenant, cancel its jobs, destroy its key and delete what it stored.
 
-        Raises JobActive while a worker still holds a job: it could create a new key to store the clip.
+        Raises JobActive while a worker still holds a job: it could create a new key to store the clip. Raises
+        SettingsError, before anything changes, if the key is shared with other tenants.
         """
+        self.keys.require_own_keys()
         self.tenants.disable(tenant_id, actor)
         self._accept_no_jobs(tenant_id)
         ended = self._end_jobs(tenant_id, actor)

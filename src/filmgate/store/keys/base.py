@@ -42,6 +42,10 @@ class Keyring(Protocol):
         """
         ...
 
+    def require_own_keys(self) -> None:
+        """Raises SettingsError if all tenants share one key, which cannot be destroyed for one of them."""
+        ...
+
     def forget(self, tenant_id: TenantId) -> None:
         """Destroys the tenant's key, which makes everything under it unreadable. Idempotent."""
         ...

@@ -80,6 +80,10 @@ class DataKeys:
                 self._remember(tenant_id, wrapped, plain)
         return plain
 
+    def require_own_keys(self) -> None:
+        """Raises SettingsError if a key cannot be destroyed because all tenants share it."""
+        self._keyring.require_own_keys()
+
     def forget(self, tenant_id: TenantId) -> None:
         """Destroys the tenant's key and drops its data keys from this process. Idempotent.
 

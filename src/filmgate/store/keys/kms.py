@@ -76,12 +76,16 @@ class KmsKeyring:
     def is_current(self, tenant_id: TenantId, wrapped: bytes) -> bool:  # noqa: ARG002
         return True
 
-    def forget(self, tenant_id: TenantId) -> None:
+    def require_own_keys(self) -> None:
         if self._key.is_shared:
             raise SettingsError(
-                f"all tenants share the key {self._key.text}; it cannot be deleted for one tenant",
+                f"all tenants share the key {self._key.text}, which cannot be destroyed for one of them; "
+                "delete the tenant's videos and disable the tenant",
                 option=self._key.option,
             )
+
+    def forget(self, tenant_id: TenantId) -> None:
+        self.require_own_keys()
         key_id = self._key_id(tenant_id)
         try:
             with _kms_errors(key_id):
