@@ -16,7 +16,7 @@ from types import FrameType
 from prometheus_client import CollectorRegistry
 
 from filmgate.database import Database, open_database
-from filmgate.database.site import Site
+from filmgate.database.site import site_of
 from filmgate.errors import DeviceBroken, QueueUnavailable, SettingsError
 from filmgate.jobs import Route, WorkerId
 from filmgate.models.cards import ModelCard
@@ -168,7 +168,7 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
     ):
         keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, keys)
-        site = Site(database, {"store.url": store.identity, "store.keyring": keys.identity})
+        site = site_of(database, store, keys)
         price = settings.api.usd_per_gpu_hour
         with closing(open_queue(database, keys, settings.queue, site.may_lease, price)) as queue:
             site.require()

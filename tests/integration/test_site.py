@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from typer.testing import CliRunner
 
 from filmgate.admission.accept import RequestContext
 from filmgate.audit.records import SYSTEM
+from filmgate.cli import app
 from filmgate.database.site import Site
 from filmgate.errors import Overloaded, SettingsError
 from filmgate.jobs import Idempotency, JobState, TenantId, new_trace_id
@@ -16,7 +18,7 @@ from filmgate.models.requests import VideoRequest
 from filmgate.scheduling.site_doctor import examine_site
 from filmgate.server import open_services
 from filmgate.telemetry.findings import Verdict
-from filmgate.tenants.base import LOCAL_TENANT
+from filmgate.tenants.base import LOCAL_TENANT, Tenant
 from filmgate.worker_process import opened_services
 from tests.service import settings_for
 from tests.tickets import make_offer, make_ticket
@@ -86,6 +88,34 @@ def test_the_doctor_advises_what_helps_against_a_database_that_cannot_be_opened(
         update={"queue": home.queue.model_copy(update={"url": "postgresql://127.0.0.1:1/x"})}
     )
     assert [finding.remedy for finding in examine_site(away)] == ["start the database, or correct queue.url"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tenant", "forget", "acme", "--yes"),
+        ("tenant", "delete", "acme", "--yes"),
+        ("keys", "rewrap", "acme"),
+        ("backup", "copy", "--keys", "vault"),
+    ],
+)
+@pytest.mark.parametrize("given", [{}, {"FILMGATE_STORE__KEYRING": "keys"}], ids=["both", "store"])
+def test_a_command_with_another_store_or_keyring_changes_nothing(home, tmp_path, monkeypatch, command, given):
+    """It would report that all is deleted or rewrapped, and leave what it did not see without its keys."""
+    services = open_services(home)
+    services.api.tenants.add(Tenant(TenantId("acme")))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    environ = {"FILMGATE_DATA": "elsewhere", "FILMGATE_QUEUE__URL": f"sqlite:///{home.data / 'filmgate.db'}"}
+    folders = {name: f"file://{home.data / folder}" for name, folder in given.items()}
+    done = CliRunner().invoke(app, command, env=environ | folders)
+    assert isinstance(done.exception, SettingsError)
+    assert "differ from what is recorded for this database" in str(done.exception)
+    assert services.api.tenants.find(TenantId("acme")).is_enabled
+    assert [job.state for job in services.api.reader.page(TenantId("acme")).jobs] == [JobState.QUEUED]
+    assert (home.data / "keys" / "acme.key").exists()
+    assert not (tmp_path / "vault").exists()
+    services.queue._database.close()
 
 
 def test_a_running_worker_takes_no_more_jobs_after_the_installation_has_moved(home, tmp_path):

@@ -40,6 +40,7 @@ def rotate_key(name: Name, data: Data = None, is_json: AsJson = False) -> None:
 @keys.command("rewrap")
 def rewrap_keys(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     """Encrypt a tenant's data keys with its current key. Deletes older keys two hours after a rotation."""
+    from filmgate.database.site import site_of
     from filmgate.scheduling.rewrapping import Rewrapping
     from filmgate.store import open_store
     from filmgate.store.keys.data_keys import DataKeys
@@ -49,6 +50,7 @@ def rewrap_keys(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     keyring = open_file_keyring(settings)
     with opened_database(settings) as database:
         store = open_store(settings.store, settings.data, DataKeys(keyring))
+        site_of(database, store, keyring).require()  # in another store, the objects would lose their old keys
         done = Rewrapping(database, store, keyring).run(tenant_id)
     text = f"{done.prompts} prompts and {done.objects} objects rewrapped, {done.pruned_keys} old keys deleted"
     typer.echo(json.dumps(asdict(done)) if is_json else text)
@@ -77,7 +79,7 @@ def adopt_keyring(data: Data = None) -> None:
 
     Run it after you moved objects or keys. Until then, processes with the new settings lease no jobs.
     """
-    from filmgate.database.site import Site
+    from filmgate.database.site import site_of
     from filmgate.store import open_store
     from filmgate.store.keys import open_keys
 
@@ -85,5 +87,5 @@ def adopt_keyring(data: Data = None) -> None:
     with opened_database(settings) as database:
         data_keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, data_keys)
-        Site(database, {"store.url": store.identity, "store.keyring": data_keys.identity}).adopt()
+        site_of(database, store, data_keys).adopt()
     typer.echo("the installation now uses the configured store and keyring")

@@ -6,6 +6,7 @@ can render, or store clips where no other process finds them.
 
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -18,6 +19,13 @@ from filmgate.telemetry.logs import Log
 log = Log("site")
 
 _LOG_SECONDS = 60.0
+
+
+class Identified(Protocol):
+    """A store or a keyring."""
+
+    @property
+    def identity(self) -> str: ...
 
 
 class Site:
@@ -68,3 +76,8 @@ class Site:
                 reason=",".join(differing),
             )
         return not differing
+
+
+def site_of(database: Database, store: Identified, keys: Identified) -> Site:
+    """The site of a process with this store and this keyring."""
+    return Site(database, {"store.url": store.identity, "store.keyring": keys.identity})

@@ -13,7 +13,7 @@ from filmgate.database import DEFAULT_FILE, open_database
 from filmgate.database.backup import copy_database, end_leases, place_database, reading_copy
 from filmgate.database.engine import parse_url
 from filmgate.database.schema import REVISION, jobs
-from filmgate.database.site import Site
+from filmgate.database.site import site_of
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, UsageError
 from filmgate.jobs import JobId, TenantId
 from filmgate.scheduling.rows import Row, to_clip
@@ -23,7 +23,7 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectName, ObjectStore
 from filmgate.store.keys import open_keyring, open_keys
 from filmgate.store.keys.base import Keyring
-from filmgate.store.keys.data_keys import Sealer
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.keys.files import FileKeyring
 
 MANIFEST_FILE = "manifest.json"
@@ -56,22 +56,22 @@ class Restored:
 def back_up(settings: Settings, target: Path, key_target: Path | None) -> Manifest:
     """Write a backup to a new folder, and the tenants' keys to another one. The service may be running."""
     keyring = open_keyring(settings.store, settings.data)
-    if key_target is not None:
-        _check_apart(target, key_target)
-        _make_folder(key_target, "--keys")
-    _make_folder(target, "TARGET")
-    # Before and after the database, so that no key that it needs is missing: meanwhile a rewrap may delete a
-    # key, and a new tenant gets one.
-    _copy_keys(keyring, key_target)
+    store = open_store(settings.store, settings.data, DataKeys(keyring))
     with closing(open_database(settings.queue, settings.data)) as database:
+        if key_target is not None:
+            site_of(database, store, keyring).require()  # the keys of another installation open nothing here
+            _check_apart(target, key_target)
+            _make_folder(key_target, "--keys")
+        _make_folder(target, "TARGET")
+        # Before and after the database, so that no key that it needs is missing: meanwhile a rewrap may
+        # delete a key, and a new tenant gets one.
+        _copy_keys(keyring, key_target)
         copy_database(database, target / DEFAULT_FILE)
-    _copy_keys(keyring, key_target)
-    keys = open_keys(settings.store, settings.data)
-    store = open_store(settings.store, settings.data, keys)
+        _copy_keys(keyring, key_target)
     with reading_copy(target / DEFAULT_FILE) as connection:
         count, names = _describe(connection)
     objects = [str(name) for name in names]
-    manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keys.identity, count, objects)
+    manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keyring.identity, count, objects)
     (target / MANIFEST_FILE).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
     return manifest
 
@@ -91,7 +91,7 @@ def restore(settings: Settings, source: Path, key_source: Path | None) -> Restor
         ended = end_leases(database)
         keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, keys)
-        Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).adopt()
+        site_of(database, store, keys).adopt()
         with database.read() as connection:
             count, names = _describe(connection)
         missing = [str(name) for name in names if not _is_usable(store, name)]

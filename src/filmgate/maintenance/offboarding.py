@@ -11,6 +11,7 @@ from filmgate.audit.chain import append
 from filmgate.audit.records import Action, Actor, ActorKind, Entry
 from filmgate.database import Database, open_database
 from filmgate.database.schema import accounts, jobs
+from filmgate.database.site import site_of
 from filmgate.database.upserts import insert_into
 from filmgate.errors import JobActive
 from filmgate.jobs import JobId, JobState, TenantId
@@ -109,11 +110,12 @@ class Offboarding:
 
 @contextmanager
 def opened_offboarding(settings: Settings) -> Iterator[Offboarding]:
-    """The offboarding of tenants of this installation."""
+    """The offboarding of tenants of this installation. Raises SettingsError with another store or keyring."""
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
     with (
         closing(open_database(settings.queue, settings.data)) as database,
         closing(open_queue(database, keys, settings.queue)) as queue,
     ):
+        site_of(database, store, keys).require()
         yield Offboarding(database, queue, store, keys, TenantRegistry(database))

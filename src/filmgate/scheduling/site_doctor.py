@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from filmgate.database import Database, open_database
 from filmgate.database.schema import jobs
-from filmgate.database.site import Site
+from filmgate.database.site import site_of
 from filmgate.errors import FilmgateError, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.scheduling.rows import open_prompt
@@ -46,7 +46,7 @@ def examine_site(settings: Settings) -> Iterator[Finding]:
 def _check_identity(database: Database, settings: Settings, keys: DataKeys) -> Finding:
     store = open_store(settings.store, settings.data, keys)
     try:
-        Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).require()
+        site_of(database, store, keys).require()
     except SettingsError as exc:
         return Finding("installation", Verdict.FAIL, str(exc), f"set {exc.option} as on the server")
     return Finding("installation", Verdict.OK, "the store and the keyring belong to the database")
