@@ -1,8 +1,10 @@
 """Encryption keys rotate without downtime: nothing becomes unreadable, and old keys can be deleted."""
 
+import fcntl
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -110,10 +112,38 @@ def test_no_key_is_created_in_place_of_a_folder_that_is_not_mounted(tmp_path):
     for tenant_id in (ACME, TenantId("new")):
         with pytest.raises(KeyringUnavailable, match="has lost its keys; mount or restore the folder"):
             running.encrypting_key(tenant_id)
+    with pytest.raises(KeyringUnavailable):
+        keyring.forget(ACME)  # "destroyed" would be wrong: the key is in the folder
     assert (keyring.identity, folder.exists()) == (identity, False)
     away.rename(folder)
     assert running.encrypting_key(ACME) == before
     assert running.encrypting_key(TenantId("new"))
+
+
+def test_keys_are_rotated_and_destroyed_one_at_a_time(tmp_path, monkeypatch):
+    """Of two rotations at once, one would replace the new key of the other, and what it encrypted is lost. A
+    rotation during `forget` would keep a copy of the key.
+    """
+    keyring, changes = FileKeyring(tmp_path / "keys"), []
+    keyring.new_data_key(ACME)
+
+    def noting_the_lock(method):
+        def change(path, *arguments, **options):
+            if not path.name.startswith("."):  # a draft belongs to one process
+                other = os.open(path.parent, os.O_RDONLY)
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.close(other)
+                changes.append(path.name)
+            return method(path, *arguments, **options)
+
+        return change
+
+    for name in ("hardlink_to", "unlink"):
+        monkeypatch.setattr(Path, name, noting_the_lock(getattr(Path, name)))
+    keyring.rotate(ACME)
+    keyring.forget(ACME)
+    assert changes == ["acme.1.key", "acme.1.key", "acme.key"]
 
 
 def test_forgetting_destroys_the_keys_before_a_rotation_too(tmp_path):

@@ -3,10 +3,13 @@
 <tenant>.key        wraps new data keys        <tenant>.<number>.key      keys before a rotation: only unwrap
 """
 
+import fcntl
 import hashlib
 import os
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -58,21 +61,25 @@ class FileKeyring:
         """Every tenant has a file."""
 
     def forget(self, tenant_id: TenantId) -> None:
-        self._delete([*self._old_paths(tenant_id), self._path(tenant_id)])
+        self._require_folder()
+        if self._folder.is_dir():
+            with _locked(self._folder):
+                self._delete([*self._old_paths(tenant_id), self._path(tenant_id)])
 
     def rotate(self, tenant_id: TenantId) -> None:
         """Wrap new data keys with a new key. The old key stays to unwrap until `prune`."""
         path = self._path(tenant_id)
         if _read_key(path) is None:
             raise KeyRefused(f"tenant {tenant_id} has no key yet; its first job creates one")
-        numbers = [int(old.name.split(".")[1]) for old in self._old_paths(tenant_id)]
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
             _write_key(draft, secrets.token_bytes(_KEY_BYTES))
-            # The old key has its second name before the new key replaces it: it is never missing.
-            path.with_name(f"{tenant_id}.{max(numbers, default=0) + 1}.key").hardlink_to(path)
-            draft.replace(path)
-            flush_folder(path.parent)
+            with _locked(path.parent):
+                numbers = [int(old.name.split(".")[1]) for old in self._old_paths(tenant_id)]
+                # The old key has its second name before the new key replaces it: it is never missing.
+                path.with_name(f"{tenant_id}.{max(numbers, default=0) + 1}.key").hardlink_to(path)
+                draft.replace(path)
+                flush_folder(path.parent)
         except OSError as exc:
             raise KeyringUnavailable(f"{path} cannot be replaced: {exc.strerror}") from exc
         finally:
@@ -131,10 +138,16 @@ class FileKeyring:
             return key
         if not may_create:
             raise KeyRefused(f"tenant {tenant_id} has no key; what was encrypted with it cannot be read")
-        # A key that is created in place of a folder that is not mounted is lost when the folder is back.
+        self._require_folder()
+        return read_or_create_key(path)
+
+    def _require_folder(self) -> None:
+        """Raises KeyringUnavailable if the folder of this process is not mounted.
+
+        A key that is created in its place would be lost, and one that is destroyed there would still exist.
+        """
         if self._secret not in {None, _read_key(self._folder / _IDENTITY_FILE)}:
             raise KeyringUnavailable(f"{self._folder} has lost its keys; mount or restore the folder")
-        return read_or_create_key(path)
 
 
 def read_or_create_key(path: Path) -> bytes:
@@ -199,6 +212,22 @@ def _copy_keys(source: Path, target: Path) -> None:
         flush_folder(target)
     except OSError as exc:
         raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One rotation or destruction of keys at a time, because a rotation would replace the new key of another,
+    or keep a copy of a key that is being destroyed. A process that dies releases the lock.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as exc:
+        raise KeyringUnavailable(f"{folder} cannot be locked: {exc.strerror}") from exc
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _create_key(path: Path) -> None:
