@@ -23,6 +23,10 @@ class Role(StrEnum):
     OPERATOR = "operator"
 
 
+# They use the tenants' keys, and each has a ServiceAccount.
+PROCESSES = (Role.API, Role.WORKER, Role.MANAGED)
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """The AWS resources of one installation: bucket, keys and queues in one account and region."""

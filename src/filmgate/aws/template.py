@@ -7,7 +7,7 @@ stack exists; CloudFormation needs CAPABILITY_NAMED_IAM for it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from filmgate.aws.deployment import BUCKETS_ALIAS, Deployment, Role, TenantScope, alias_of
+from filmgate.aws.deployment import BUCKETS_ALIAS, PROCESSES, Deployment, TenantScope, alias_of
 from filmgate.aws.resource_policies import bucket_policy as films_bucket_policy
 from filmgate.aws.resource_policies import key_policy, lifecycle
 from filmgate.aws.s3_location import S3Location
@@ -21,7 +21,6 @@ from filmgate.aws.template_operations import (
 )
 from filmgate.aws.template_roles import Cluster, dedicated_role, logical, role_resources
 
-KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 # Objects in this folder never expire. Old training checkpoints move to cheaper storage.
 CHECKPOINT_FOLDER = "checkpoints/"
 _GLACIER_DAYS = 30
@@ -63,7 +62,7 @@ def build_template(stack: Stack) -> Document:
         "Resources": resources,
         "Outputs": {
             f"{role.title()}RoleArn": {"Value": {"Fn::GetAtt": [f"{role.title()}Role", "Arn"]}}
-            for role in KEY_USERS
+            for role in PROCESSES
         }
         | outputs(),
     }
@@ -77,10 +76,10 @@ def _with_dead_letters(deployment: Deployment) -> Deployment:
 def _key_resources(stack: Stack) -> Document:
     deployment = stack.deployment
     resources: Document = {}
-    roles = [f"{role.title()}Role" for role in KEY_USERS]
+    roles = [f"{role.title()}Role" for role in PROCESSES]
     for tenant in dict.fromkeys((*stack.tenants, *stack.dedicated)):
         scope = TenantScope(deployment, tenant)
-        users, depends = [deployment.role_arn(role) for role in KEY_USERS], list(roles)
+        users, depends = [deployment.role_arn(role) for role in PROCESSES], list(roles)
         if tenant in stack.dedicated:
             # The shared workers do not render for this tenant.
             users[1], depends[1] = f"{users[1]}-{tenant}", dedicated_role(tenant)

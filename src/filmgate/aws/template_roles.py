@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from filmgate.aws.deployment import Deployment, Role, TenantScope
+from filmgate.aws.deployment import PROCESSES, Deployment, Role, TenantScope
 from filmgate.aws.policies import region_policy, role_policy
 from filmgate.aws.statements import Document, policy_document, principal_statement
 
 AUDIENCE = "sts.amazonaws.com"
-_PROCESSES = (Role.API, Role.WORKER, Role.MANAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def role_resources(
     The dedicated workers of a tenant have a role without access to other tenants.
     """
     resources: Document = {}
-    for role in _PROCESSES:
+    for role in PROCESSES:
         regions = [deployment.region]
         if role is Role.MANAGED and provider_region:
             regions.append(provider_region)

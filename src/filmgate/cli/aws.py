@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.aws.deployment import Role
+from filmgate.aws.deployment import PROCESSES, Role
 from filmgate.cli.data_folder import settings_with
 from filmgate.cli.options import read_tenant
 from filmgate.errors import UsageError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 aws = typer.Typer(help="Print IAM policies and a CloudFormation template.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
 _MODELS_KEY = "alias/filmgate-models"
-_KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 
 Account = Annotated[str, typer.Option(help="AWS account id, 12 digits.")]
 Bucket = Annotated[str, typer.Option(help="BUCKET/PREFIX of the clips.  [default: store.url]")]
@@ -98,7 +97,7 @@ def _render(
     from filmgate.aws.policies import role_policy
     from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle, tenant_trust
 
-    key_users = [scope.deployment.role_arn(user) for user in _KEY_USERS]
+    key_users = [scope.deployment.role_arn(user) for user in PROCESSES]
     match kind:
         case DocumentKind.IAM:
             if role is None:
