@@ -171,8 +171,10 @@ def test_nothing_is_overwritten(home, places, tmp_path):
     back_up(settings, *places)
     with pytest.raises(UsageError, match="is not empty"):
         back_up(settings, *places)
-    with pytest.raises(UsageError, match="outside the backup"):
-        back_up(settings, tmp_path / "other", tmp_path / "other" / "keys")
+    outer = tmp_path / "other"
+    for target, key_target in ((outer, outer / "keys"), (outer / "database", outer), (outer, outer)):
+        with pytest.raises(UsageError, match="outside the backup"):
+            back_up(settings, target, key_target)
     with pytest.raises(UsageError, match="restore into a new data folder"):
         restore(settings, *places)
     with pytest.raises(UsageError, match="not a backup"):

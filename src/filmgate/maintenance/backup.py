@@ -151,5 +151,6 @@ def _make_folder(folder: Path, option: str) -> None:
 
 def _check_apart(target: Path, key_target: Path) -> None:
     """Keys next to the data that they encrypt protect nothing."""
-    if key_target.resolve().is_relative_to(target.resolve()):
+    data, keys = target.resolve(), key_target.resolve()
+    if keys.is_relative_to(data) or data.is_relative_to(keys):
         raise UsageError("choose a folder outside the backup, on other storage", option="--keys")
