@@ -135,9 +135,11 @@ def return_to_gpu(queue: JobQueue, reader: JobReader) -> int:
 
     Returns how many were moved: some of each tenant and model.
     """
-    snapshot = reader.snapshot(limit=1)
-    if any(worker.route is Route.MANAGED for worker in snapshot.workers):
+    backlog = reader.backlog()
+    is_served = any(worker.route is Route.MANAGED for worker in backlog.workers)
+    if is_served or not any(count.route is Route.MANAGED for count in backlog.counts):
         return 0
+    snapshot = reader.snapshot()
     reason, message = NO_MANAGED_WORKER
     why = Routing(reason, message, decided_at=snapshot.now)
     waiting = [job for job in snapshot.queued if job.route is Route.MANAGED and not job.was_running]
