@@ -1,6 +1,7 @@
 """Guarantees of the local store beyond the contract: files are encrypted, and changes are detected."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -131,11 +132,21 @@ def test_objects_cannot_be_read_after_the_key_is_deleted(store, folder, keys):
 
 
 def test_links_stay_valid_after_a_restart(store, folder, keys):
+    store.put(CLIP, [SECRET])
     token = store.link(CLIP, 900).removeprefix(LINK_PREFIX)
     assert LocalStore(folder, keys).resolve(token) == CLIP
     changed = "y" if token[0] == "x" else "x"
     with pytest.raises(LinkInvalid):
         store.resolve(changed + token[1:])
+
+
+def test_a_reader_of_the_objects_without_the_keys_cannot_make_a_link(store, folder, tmp_path):
+    store.put(CLIP, [SECRET])
+    shutil.copytree(folder, tmp_path / "stolen")
+    thief = LocalStore(tmp_path / "stolen", DataKeys(FileKeyring(tmp_path / "own keys")))
+    assert thief.identity == store.identity
+    with pytest.raises(LinkInvalid):
+        store.resolve(thief.link(CLIP, 900).removeprefix(LINK_PREFIX))
 
 
 def test_the_store_is_nearly_full_below_the_configured_free_space(folder, keys):

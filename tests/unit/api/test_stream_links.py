@@ -5,29 +5,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from filmgate.api.stream_links import StreamLinks
-from filmgate.errors import KeyRefused, LinkInvalid
+from filmgate.errors import LinkInvalid
 from filmgate.jobs import TenantId, new_job_id
-from filmgate.store.keys.base import DataKey
 from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.local.links import decode_token, encode_token
+from tests.named_keys import NamedKeys
 
 ACME, RIVAL = TenantId("acme"), TenantId("rival")
 JOB = new_job_id()
-
-
-class NamedKeys:
-    """A keyring whose wrapped data keys contain the name of their tenant."""
-
-    def new_data_key(self, tenant_id):
-        return DataKey(tenant_id.encode().ljust(32, b"."), b"wrapped for " + tenant_id.encode())
-
-    def open_data_key(self, tenant_id, wrapped):
-        if wrapped != b"wrapped for " + tenant_id.encode():
-            raise KeyRefused("not this tenant's")
-        return self.new_data_key(tenant_id).plain
-
-    def is_current(self, tenant_id, wrapped):
-        return True
 
 
 @pytest.fixture

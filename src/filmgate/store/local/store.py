@@ -23,9 +23,9 @@ from filmgate.store.base import (
     ObjectName,
     StoredObject,
 )
-from filmgate.store.keys.data_keys import DataKeys, Rewrap
+from filmgate.store.keys.data_keys import DataKeys, Rewrap, Sealer
 from filmgate.store.keys.files import flush_folder, identify_key, open_private, read_or_create_key
-from filmgate.store.local.links import LinkSigner
+from filmgate.store.local.links import ObjectLinks
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
 
 T = TypeVar("T")
@@ -48,9 +48,8 @@ class LocalStore:
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
         self.sweep(UNPUBLISHED_SECONDS)
-        link_key = read_or_create_key(folder / ".links.key")
-        self._links = LinkSigner(link_key)
-        self.identity = identify_key(link_key)
+        self._links = ObjectLinks(Sealer(keys))
+        self.identity = identify_key(read_or_create_key(folder / ".identity"))
 
     def put(
         self,
@@ -106,7 +105,7 @@ class LocalStore:
         return ((job_id, self._parts(tenant_id, job_id)) for job_id in ids)
 
     def link(self, name: ObjectName, seconds: float) -> str:
-        return LINK_PREFIX + self._links.sign(name, seconds)
+        return LINK_PREFIX + self._links.issue(name, seconds)
 
     def resolve(self, token: str) -> ObjectName:
         return self._links.verify(token)
