@@ -147,6 +147,7 @@ def test_only_the_service_account_of_the_role_may_assume_it(template):
         }
         association = template["Resources"][f"{role.title()}PodIdentity"]["Properties"]
         assert association["ServiceAccount"] == f"filmgate-{role}"
+        assert association["DisableSessionTags"], "they would be passed on to the sessions of tenants"
     trust = build(*BASE)["Resources"]["ApiRole"]["Properties"]["AssumeRolePolicyDocument"]
     assert [statement["Sid"] for statement in trust["Statement"]] == ["PodIdentity"]
 

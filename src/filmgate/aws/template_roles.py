@@ -68,6 +68,8 @@ def _pod_identity(cluster: Cluster, service_account: str, role: str) -> Document
         "Namespace": cluster.namespace,
         "ServiceAccount": service_account,
         "RoleArn": {"Fn::GetAtt": [role, "Arn"]},
+        # They are transitive: a session of a tenant may have no tag but the tenant.
+        "DisableSessionTags": True,
     }
     return {"Type": "AWS::EKS::PodIdentityAssociation", "Properties": properties}
 
