@@ -99,15 +99,30 @@ export async function repeat(work, everySeconds, signal) {
   }
 }
 
-// Follow the events of a video until its end; reconnects with Last-Event-ID after an outage.
+const untilShown = (signal) =>
+  new Promise((resolve) => {
+    document.addEventListener("visibilitychange", resolve, { once: true, signal });
+    signal.addEventListener("abort", resolve, { once: true });
+  });
+
+// Follow the events of a video until its end; reconnects with Last-Event-ID after an outage. A hidden tab has no stream:
+// browsers open six connections to a server for all tabs together, so those of three tabs would block every request.
 export async function follow(id, onEvent, signal, since) {
   let last = since;
   let failures = 0;
   while (!signal.aborted) {
+    if (document.hidden) {
+      await untilShown(signal);
+      continue;
+    }
+    const connection = new AbortController();
+    const close = () => connection.abort();
+    signal.addEventListener("abort", close, { signal: connection.signal });
+    document.addEventListener("visibilitychange", close, { signal: connection.signal });
     let problem = null;
     try {
       const headers = last === undefined ? {} : { "Last-Event-ID": String(last) };
-      const response = await request(`/v1/videos/${id}/events`, { headers, signal });
+      const response = await request(`/v1/videos/${id}/events`, { headers, signal: connection.signal });
       for await (const event of readEvents(response.body)) {
         failures = 0;
         if (event.id) last = event.id;
@@ -118,7 +133,10 @@ export async function follow(id, onEvent, signal, since) {
     } catch (error) {
       if (signal.aborted || !mayPass(error)) return;
       problem = error;
+    } finally {
+      close();
     }
+    if (document.hidden) continue;
     failures += 1;
     await pause(backOff(failures - 1, problem), signal);
   }

@@ -9,21 +9,24 @@ import { Player } from "./player.jsx";
 
 function Timeline({ video }) {
   const [events, setEvents] = useState([]);
+  // The past events, read again after each change: the next ones come by the stream of `useVideo`.
   useEffect(() => {
     const stop = new AbortController();
-    const seen = new Map();
+    const past = [];
     follow(
       video.id,
-      (name, data) => {
-        if (!data.is_replay) return;
-        seen.set(`${data.at}${data.stage}${data.status}`, data);
-        setEvents([...seen.values()]);
+      (_name, data) => {
+        if (data.is_replay) past.push(data);
+        else {
+          stop.abort();
+          setEvents(past);
+        }
       },
       stop.signal,
       0,
     );
     return () => stop.abort();
-  }, [video.id, video.status]);
+  }, [video.id, video.status, video.stage, video.attempt]);
   if (!events.length) return null;
   const first = events[0].at;
   const name = (event) =>

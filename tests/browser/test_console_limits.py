@@ -39,6 +39,10 @@ RECORD_STATUS = """() => {
         if (status) window.statuses.push(status.textContent);
     }).observe(document.body, {childList: true, subtree: true});
 }"""
+SHOW = """(isShown) => {
+    Object.defineProperty(document, "hidden", {value: !isShown, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
@@ -118,6 +122,33 @@ def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     expect(page.get_by_text("Generating")).to_be_visible()
     assert set(wait_until(lambda: page.evaluate(ANIMATED))) == {"opacity"}
     hand.finish()
+
+
+def test_a_hidden_tab_has_no_stream_of_events(site, hand, opened):
+    """Three tabs with two streams each would take every connection that the browser opens to the server."""
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+    page, watchers = opened(f"/#/clips/{video}"), site.service.edge.watchers
+    expect(page.locator(".timeline, .detail")).to_have_count(1)
+    wait_until(lambda: watchers.total == page.evaluate("1"))
+    page.evaluate(SHOW, False)
+    wait_until(lambda: watchers.total == page.evaluate("0"))
+    hand.make(b"".join(make_fragments(8)))
+    page.evaluate(SHOW, True)
+    expect(page.locator(".detail")).to_have_attribute("data-status", "completed")
+
+
+def test_the_timeline_of_an_open_page_has_each_stage_when_it_begins(site, hand, opened):
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+    page = opened(f"/#/clips/{video}")
+    expect(page.locator(".detail")).to_have_attribute("data-status", "queued")
+    hand.take()
+    for stage, text in ((Stage.TEXT, "Encoding the prompt"), (Stage.DENOISE, "Generating")):
+        hand.report(stage)
+        expect(page.locator(".timeline")).to_contain_text(text)
+    hand.finish(b"".join(make_fragments(8)))
+    expect(page.locator(".timeline")).to_contain_text("Ready")
 
 
 @pytest.mark.parametrize(("path", "content"), [("/#/queue", ".tile"), ("/#/clips", ".gallery-tile")])
