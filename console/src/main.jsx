@@ -180,7 +180,7 @@ function App() {
     const [, , , Found] =
       PAGES.find(([known, , , , needsAdmin]) => known === path && (!needsAdmin || user.scopes.includes("admin"))) ||
       PAGES[0];
-    return <Found query={query} />;
+    return <Found query={query} user={user} />;
   };
   return (
     <>

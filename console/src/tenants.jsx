@@ -1,6 +1,6 @@
 // Tenants: add, change, enable, disable, rotate keys, and what each used today.
 import { useState } from "preact/hooks";
-import { patch, post, remove } from "./api.js";
+import { patch, post, readKey, remove, saveKey } from "./api.js";
 import { seconds } from "./format.js";
 import { useData } from "./hooks.js";
 import { ConfirmButton, CopyButton, Notice, Page, Table } from "./parts.jsx";
@@ -60,7 +60,7 @@ function Rotate({ tenant, onIssued, onProblem, onClose }) {
   );
 }
 
-export function Tenants() {
+export function Tenants({ user }) {
   const { data, error, reload } = useData("/v1/tenants", 10);
   const { data: statistics } = useData("/v1/statistics", 10);
   const { data: screening } = useData("/v1/tenants/screening-categories");
@@ -72,7 +72,11 @@ export function Tenants() {
     setEdited(null);
     setRotated(null);
     setProblem(null);
-    if (tenant.api_key) setIssued(tenant);
+    if (tenant.api_key) {
+      setIssued(tenant);
+      // The key of this tab may have been revoked: without the new one, the page would sign out before anybody saw it.
+      if (tenant.id === user.tenant && readKey()) saveKey(tenant.api_key);
+    }
     reload();
   };
   const attempt = (work) => async () => {

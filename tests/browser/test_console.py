@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from filmgate.jobs import Route, SourceKind, Stage
 from filmgate.scheduling.history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
+from filmgate.tenants.base import Scope
 from tests.browser.console_site import DATA, PASTE, broken, create, image_of, press_twice
 from tests.browser.test_playback import make_fragments
 from tests.images import png
@@ -357,6 +358,19 @@ def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
     expect(other.get_by_text("Your key is no longer valid. Sign in again.")).to_be_visible()
     press_twice(page, "Delete press", "Delete permanently")
     expect(row).to_have_count(0)
+
+
+def test_operators_see_the_new_key_of_their_own_tenant_and_stay_signed_in(site, opened):
+    old = site.service.add_tenant("operators", scopes=frozenset(Scope))
+    page = opened("/#/tenants", old)
+    page.get_by_role("button", name="New key for operators").click()
+    page.get_by_label("Existing keys").select_option("Revoke now")
+    page.get_by_role("button", name="Issue a new key").click()
+    issued = page.locator(".secret").inner_text()
+    with site.service.client(old) as before, site.service.client(issued) as after:
+        assert [before.get("/v1/usage").status_code, after.get("/v1/usage").status_code] == [401, 200]
+    page.reload()
+    expect(page.locator("tr", has_text="operators")).to_be_visible()
 
 
 def test_the_planner_answers_in_the_page(opened):
