@@ -7,6 +7,7 @@ import threading
 import httpx
 import pytest
 
+from filmgate.api.live import FIRST_FRAGMENT_SECONDS
 from filmgate.client import AsyncFilmgate, Filmgate, RequestFailed, VideoFailed
 from filmgate.client.operations import Pause
 from filmgate.errors import UsageError
@@ -42,7 +43,9 @@ def test_a_video_is_created_waited_for_and_downloaded(service, sdk, tmp_path):
 def test_a_running_video_is_followed_until_it_ends(service, sdk):
     video = sdk.create(PROMPT)
     hand = service.hand()
+    hand.announce()
     hand.take()
+    assert sdk.get(video).summary.startswith("starting, about ")
     hand.report(Stage.DENOISE, 5, 10, 0.5)
     assert sdk.get(video).summary.startswith("denoise, 50 %")
     events = []
@@ -108,6 +111,19 @@ def test_the_time_that_the_server_waits_is_added_to_the_read_timeout(client_type
         client.wait("video_1")
     plain = dict.fromkeys(("connect", "read", "write", "pool"), 5)
     assert timeouts == [(None, plain), ("wait=10", plain | {"read": 15})]
+
+
+@both
+def test_a_stream_is_waited_for_as_long_as_the_server_waits_for_its_first_fragment(client_type):
+    timeouts = []
+
+    def send(request):
+        timeouts.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, content=b"clip")
+
+    with client_type("http://x", timeout_seconds=5, transport=httpx.MockTransport(send)) as client:
+        assert list(client.stream("video_1")) == [b"clip"]
+    assert timeouts == [5 + FIRST_FRAGMENT_SECONDS]
 
 
 def test_a_client_without_a_timeout_waits_without_one():

@@ -81,7 +81,7 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
             await self._perform(self._pause(error, reader.attempt))
 
     async def stream(self, video: Video | str) -> AsyncIterator[bytes]:
-        async with aclosing(self._read(stream_call(video))) as chunks:
+        async with aclosing(self._read(stream_call(video, self._http.timeout))) as chunks:
             async for chunk in chunks:
                 yield chunk
 

@@ -106,7 +106,7 @@ class Filmgate(Connection[httpx.Client]):
 
     def stream(self, video: Video | str) -> Iterator[bytes]:
         """The clip as a fragmented MP4 while it is rendered."""
-        yield from self._read(stream_call(video))
+        yield from self._read(stream_call(video, self._http.timeout))
 
     def download(self, video: Video | str, path: str | Path, variant: Variant = "video") -> Path:
         """Write the clip, its thumbnail or its sprite sheet to a file."""

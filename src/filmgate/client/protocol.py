@@ -16,6 +16,8 @@ from filmgate.errors import UsageError
 DEFAULT_URL = "http://127.0.0.1:8000"
 MAX_ATTEMPTS = 5
 MIN_POLL_SECONDS = 0.25
+# How long the server waits for the first fragment of a stream.
+FIRST_FRAGMENT_SECONDS = 300.0
 _RETRIED = frozenset({408, 429, 502, 503, 504})
 _NO_RESPONSE_BEHIND_PROXY = frozenset({502, 504})
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -58,6 +60,8 @@ class Video:
                 return f"failed: {self.failure}"
             case "queued" if self.eta_seconds is None:
                 return "waiting for a worker"
+            case "queued" if self.queue_position is None:  # a worker has it and begins
+                return f"starting, about {self.eta_seconds:.0f} s left"
             case "queued":
                 return f"queued, position {self.queue_position}, about {self.eta_seconds:.0f} s left"
         left = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s left"
@@ -91,13 +95,10 @@ def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any
 
 
 def waiting_call(video: Video | str, seconds: float, timeout: httpx.Timeout) -> Call:
-    """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds.
-
-    The server sends nothing while it waits, so the wait is added to the read timeout.
-    """
+    """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds."""
     wait = max(round(seconds), 1)
-    longer = httpx.Timeout(**timeout.as_dict() | {"read": timeout.read and timeout.read + wait})
-    return Call("GET", path_of(video), {"headers": {"Prefer": f"wait={wait}"}, "timeout": longer})
+    options = {"headers": {"Prefer": f"wait={wait}"}, "timeout": _longer(timeout, wait)}
+    return Call("GET", path_of(video), options)
 
 
 def has_waited(response: httpx.Response) -> bool:
@@ -109,8 +110,15 @@ def content_call(video: Video | str, variant: Variant) -> Call:
     return Call("GET", f"{path_of(video)}/content", {"params": {"variant": variant}}, is_streamed=True)
 
 
-def stream_call(video: Video | str) -> Call:
-    return Call("GET", f"{path_of(video)}/stream", is_streamed=True)
+def stream_call(video: Video | str, timeout: httpx.Timeout) -> Call:
+    """GET /v1/videos/{id}/stream, answered when decoding begins or after FIRST_FRAGMENT_SECONDS."""
+    options = {"timeout": _longer(timeout, FIRST_FRAGMENT_SECONDS)}
+    return Call("GET", f"{path_of(video)}/stream", options, is_streamed=True)
+
+
+def _longer(timeout: httpx.Timeout, seconds: float) -> httpx.Timeout:
+    """The timeout for a server that sends nothing while it waits for so many seconds."""
+    return httpx.Timeout(**timeout.as_dict() | {"read": timeout.read and timeout.read + seconds})
 
 
 def read_image(path: Path) -> tuple[str, bytes, str]:
