@@ -28,7 +28,8 @@ async function request(path, options = {}) {
     response = await fetch(path, { credentials: "omit", ...options, headers: withKey(options.headers) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { message: "The server does not respond. Retrying when it is back.", code: "offline" });
+    const next = options.method ? "Try again when it is back." : "Retrying when it is back.";
+    throw new Problem(0, { message: `The server does not respond. ${next}`, code: "offline" });
   }
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));

@@ -1,6 +1,6 @@
 // The form of a new clip and its estimate.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { post } from "./api.js";
+import { post, repeat } from "./api.js";
 import { cost, seconds } from "./format.js";
 import { useDebounced } from "./hooks.js";
 import { Code, Notice } from "./parts.jsx";
@@ -120,10 +120,15 @@ function Estimate({ body, image }) {
     const stop = new AbortController();
     // An estimate does not read the image; that there is one may decide which route, and which model, can be used.
     const form = image && toForm({ ...JSON.parse(question), input_reference: new File([], image.name) });
-    post("/v1/videos/estimate", form || JSON.parse(question), { signal: stop.signal }).then(
-      (estimate) => setAnswer({ estimate }),
-      (problem) => problem.name !== "AbortError" && setAnswer({ problem }),
-    );
+    const estimate = async (signal) => {
+      try {
+        setAnswer({ estimate: await post("/v1/videos/estimate", form || JSON.parse(question), { signal }) });
+      } catch (problem) {
+        if (!signal.aborted) setAnswer({ problem });
+        throw problem;
+      }
+    };
+    repeat(estimate, 0, stop.signal);
     return () => stop.abort();
   }, [question, image]);
   const { estimate, problem } = answer;
@@ -201,6 +206,7 @@ export function Composer({ models, onCreated }) {
   const [chosen, setImage] = useState(null);
   const [problem, setProblem] = useState(null);
   const [isSending, setSending] = useState(false);
+  const [created, setCreated] = useState(0);
   const [hasCode, setCode] = useState(false);
   remembered.fields = fields;
   const model = models.find((each) => each.id === fields.model) || standard;
@@ -231,13 +237,19 @@ export function Composer({ models, onCreated }) {
   const level = levels.find(({ name }) => name === fields.quality);
   if (level) body.quality = level.name;
 
+  // Sent again because the response was lost, the same request is the same job.
+  const idempotencyKey = useMemo(
+    () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.random())),
+    [JSON.stringify(body), image, created],
+  );
   const submit = async (event) => {
     event.preventDefault();
     setSending(true);
     setProblem(null);
     try {
-      const headers = { "Idempotency-Key": crypto.randomUUID ? crypto.randomUUID() : String(Math.random()) };
+      const headers = { "Idempotency-Key": idempotencyKey };
       onCreated(await post("/v1/videos", image ? toForm({ ...body, input_reference: image }) : body, { headers }));
+      setCreated(created + 1);
     } catch (error) {
       setProblem(error);
     } finally {

@@ -80,6 +80,37 @@ def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):
     expect(card).to_have_attribute("data-status", "completed")
 
 
+def test_a_clip_that_is_sent_again_after_a_lost_response_is_the_same_job(site, hand, opened):
+    page = opened()
+    create(page, "a red ball")
+    page.route("**/v1/videos", lambda route: [route.fetch(), route.abort()])
+    page.get_by_label("Prompt", exact=True).fill("a blue ball")
+    press = page.get_by_role("button", name="Create clip").click
+    press()
+    problem = page.get_by_text("The server does not respond. Try again when it is back.")
+    expect(problem).to_be_visible()
+    page.unroute("**/v1/videos")
+    press()
+    expect(page.locator("article")).to_have_count(2)
+    press()
+    expect(page.locator("article")).to_have_count(3)
+    with site.service.client() as client:
+        prompts = [video["prompt"] for video in client.get("/v1/videos").json()["data"]]
+    assert prompts == ["a blue ball", "a blue ball", "a red ball"]
+
+
+def test_an_estimate_is_read_again_when_the_server_is_back(site, hand, opened):
+    page = opened()
+    page.clock.install()
+    page.route("**/v1/videos/estimate", lambda route: route.abort())
+    page.get_by_label("Prompt", exact=True).fill("a green ball")
+    page.clock.run_for(1000)
+    expect(page.get_by_text("The server does not respond.")).to_be_visible()
+    page.unroute("**/v1/videos/estimate")
+    page.clock.run_for(30_000)
+    expect(page.locator(".estimate strong")).to_contain_text("Ready in about")
+
+
 def test_a_stream_of_events_that_stays_silent_is_opened_again(site, hand, opened):
     """As after a laptop slept: nobody tells the page that its connection was cut."""
     page = opened()
