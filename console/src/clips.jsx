@@ -55,9 +55,12 @@ function toQuery({ state, model, day, digest }) {
   if (state) query.set("status", state);
   if (model) query.set("model", model);
   if (day) {
-    const begin = new Date(`${day}T00:00:00`).getTime() / 1000;
-    query.set("created_from", begin);
-    query.set("created_before", begin + 86400);
+    const begin = new Date(`${day}T00:00:00`);
+    const end = new Date(begin);
+    end.setDate(end.getDate() + 1); // 23 or 25 hours later when the clocks change
+    // A year that is being typed begins with 0002.
+    query.set("created_from", Math.max(begin / 1000, 0));
+    query.set("created_before", Math.max(end / 1000, 0));
   }
   return query;
 }

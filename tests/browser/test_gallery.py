@@ -1,5 +1,6 @@
 """The gallery of the console: pages, filters, selection."""
 
+import httpx
 from playwright.sync_api import expect
 
 from tests.browser.test_console import SMALL
@@ -75,3 +76,15 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     other = opened("/#/clips", site.keys["second"])
     expect(other.get_by_text("There are no clips yet.")).to_be_visible()
     expect(other.get_by_role("link", name="Queue")).to_have_count(0)
+
+
+def test_a_day_is_as_long_as_its_clock_and_may_be_typed(opened):
+    page = opened("/#/clips", timezone_id="Europe/Berlin")
+    day = page.get_by_label("Day")
+    with page.expect_request("**created_from**") as asked:
+        day.fill("2026-10-25")
+    chosen = httpx.QueryParams(httpx.URL(asked.value.url).query)
+    assert float(chosen["created_before"]) - float(chosen["created_from"]) == 25 * 3600
+    with page.expect_response("**created_from**") as answered:
+        day.fill("0002-10-25")
+    assert answered.value.status == 200
