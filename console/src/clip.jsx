@@ -131,7 +131,7 @@ function Details({ initial }) {
     ["Steps", video.steps],
     ["Guidance", video.guidance],
     ["Seed", video.seed !== null && String(video.seed)],
-    ["Negative prompt", video.negative_prompt],
+    ["Negative prompt", video.negative_prompt && <span dir="auto">{video.negative_prompt}</span>],
     ["Pixel format", video.pixel_format],
     ["Created", when(video.created_at)],
     ["Ready", video.completed_at && when(video.completed_at)],
@@ -153,7 +153,9 @@ function Details({ initial }) {
       <div class="card clip is-large">
         <Player video={video} preview={preview} />
         <div class="clip-text">
-          <p class="prompt">{video.prompt}</p>
+          <p class="prompt" dir="auto">
+            {video.prompt}
+          </p>
           <p class="facts">
             <State video={video} />
             {video.eta_seconds !== null && <span>about {seconds(video.eta_seconds)} left</span>}

@@ -76,7 +76,13 @@ function Derive({ verb, video, onCreated, onClose }) {
     <form class="remix" onSubmit={submit}>
       <label class="field">
         <span class="label">{hint(video)}</span>
-        <input ref={field} name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
+        <input
+          ref={field}
+          name={verb}
+          dir="auto"
+          value={prompt}
+          onInput={(event) => setPrompt(event.currentTarget.value)}
+        />
       </label>
       {hasLength && (
         <label class="field">
@@ -203,7 +209,7 @@ export function ClipCard({ video: initial, isLarge, onCreated, onRemoved }) {
         <Picture video={video} />
       )}
       <div class="clip-text">
-        <p class="prompt">
+        <p class="prompt" dir="auto">
           <a href={`#/clips/${video.id}`}>{video.prompt || video.id}</a>
         </p>
         <p class="facts">

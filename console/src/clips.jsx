@@ -14,7 +14,9 @@ function Tile({ video: initial, isSelected, onSelect }) {
     <li class={`gallery-tile ${isSelected ? "is-selected" : ""}`}>
       <a href={`#/clips/${video.id}`} class="tile-link">
         <Picture video={video} />
-        <span class="prompt">{video.prompt || video.id}</span>
+        <span class="prompt" dir="auto">
+          {video.prompt || video.id}
+        </span>
         <span class="facts">
           {video.status !== "completed" && <State video={video} />}
           <span>{video.model}</span>
@@ -191,6 +193,7 @@ export function Clips({ query }) {
       <form class="filters" role="search" onSubmit={findAll}>
         <input
           type="search"
+          dir="auto"
           aria-label="Search prompts"
           aria-describedby="search-hint"
           placeholder="Search prompts, or paste a digest"

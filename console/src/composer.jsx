@@ -263,6 +263,7 @@ export function Composer({ models, onCreated }) {
         <span class="label">Prompt</span>
         <textarea
           name="prompt"
+          dir="auto"
           rows={4}
           value={fields.prompt}
           onInput={set("prompt")}
@@ -342,6 +343,7 @@ export function Composer({ models, onCreated }) {
         <Field label="Negative prompt">
           <input
             name="negative_prompt"
+            dir="auto"
             value={fields.negative_prompt || ""}
             onInput={set("negative_prompt")}
             placeholder="What the clip should not show"

@@ -128,6 +128,19 @@ def test_hostile_text_is_shown_as_text(site, opened):
     expect(page.get_by_role("alert")).to_be_visible()
 
 
+def test_a_long_prompt_from_right_to_left_has_its_direction_and_leaves_the_buttons_in_view(site, opened):
+    prompt = "כדור אדום קופץ על הדשא, red ball " * 100
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": prompt, **SMALL}).json()["id"]
+        client.post(f"/v1/videos/{video}/cancel")
+    for path in ("/#/clips", f"/#/clips/{video}", "/#/"):
+        page = opened(path)
+        expect(page.locator(".prompt").first).to_have_css("direction", "rtl")
+    expect(page.get_by_role("button", name="Another seed").first).to_be_in_viewport()
+    page.get_by_label("Prompt", exact=True).fill(prompt)
+    expect(page.get_by_label("Prompt", exact=True)).to_have_css("direction", "rtl")
+
+
 def test_a_hostile_file_name_and_a_hostile_error_are_shown_as_text(site, hand, opened):
     """The image is dropped onto the page; its job fails with a message of an attacker."""
     page = opened()
