@@ -8,13 +8,14 @@ from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeAlias, TypeVar, cast
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
-from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from filmgate.api.services import services_of
 from filmgate.api.spool import SpooledUpload
@@ -115,9 +116,9 @@ async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
             stream = _limited(request, services.settings.max_body_bytes)
             fields, files = await _read_multipart(request.headers, stream, max_bytes, open_spool)
         elif kind == "application/x-www-form-urlencoded":
-            fields = await _read_urlencoded(request.headers, _limited(request, max_bytes), max_bytes)
+            fields = _read_urlencoded(await _read(request, max_bytes))
         elif kind in ("application/json", ""):
-            fields = _read_json(b"".join([chunk async for chunk in _limited(request, max_bytes)]))
+            fields = _read_json(await _read(request, max_bytes))
         else:
             raise InvalidField("the body must be application/json or multipart/form-data", option="body")
         yield Body(fields, files, _digest(request.scope["path"], fields, files))
@@ -153,6 +154,11 @@ class _SpoolingParser(MultiPartParser):
                 raise _too_large(self.max_part_size, "text of the form")
         super().on_part_data(data, start, end)
 
+    def on_part_end(self) -> None:
+        if self._current_part.file is None:
+            self._current_part.data.decode()  # Starlette reads as Latin-1 what is not UTF-8
+        super().on_part_end()
+
 
 async def _read_multipart(
     headers: Headers,
@@ -169,7 +175,8 @@ async def _read_multipart(
         form = await _SpoolingParser(headers, stream, max_text_bytes, open_spool).parse()
     except (MultiPartException, UnicodeError, KeyError) as exc:
         raise InvalidField(
-            f"the multipart body is malformed, or has more than {_MAX_FIELDS} fields or {_MAX_FILES} files",
+            f"the multipart body is malformed or not UTF-8, or has more than {_MAX_FIELDS} fields or "
+            f"{_MAX_FILES} files",
             option="body",
         ) from exc
     items = form.multi_items()
@@ -182,14 +189,14 @@ async def _read_multipart(
     return unbracket([(key, value) for key, value in items if isinstance(value, str)]), files
 
 
-async def _read_urlencoded(headers: Headers, stream: AsyncGenerator[bytes, None], max_bytes: int) -> Fields:
+def _read_urlencoded(data: bytes) -> Fields:
     try:
-        form = await FormParser(headers, stream, max_fields=_MAX_FIELDS, max_part_size=max_bytes).parse()
-    except MultiPartException as exc:
+        items = parse_qsl(data.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError as exc:
         raise InvalidField(
-            f"the form is malformed or has more than {_MAX_FIELDS} fields", option="body"
+            f"the form is not UTF-8, or has more than {_MAX_FIELDS} fields", option="body"
         ) from exc
-    return unbracket([(key, value) for key, value in form.multi_items() if isinstance(value, str)])
+    return unbracket(items)
 
 
 def unbracket(items: list[tuple[str, str]]) -> Fields:
@@ -233,7 +240,7 @@ def _read_json(data: bytes) -> Fields:
     if _has_too_many_commas(data):
         raise _too_many_values()
     try:
-        tree = json.loads(data, parse_constant=_refuse_constant)
+        tree = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_to_object)
     except (ValueError, RecursionError) as exc:
         raise InvalidField("the body is not JSON", option="body") from exc
     if not isinstance(tree, dict):
@@ -288,6 +295,15 @@ def _check_unicode(tree: Fields) -> None:
         ) from exc
 
 
+def _to_object(pairs: list[tuple[str, Json]]) -> Fields:
+    fields: Fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _twice(name)
+        fields[name] = value
+    return fields
+
+
 def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
@@ -297,6 +313,10 @@ def _digest(path: str, fields: Fields, files: Files) -> str:
     digests = {key: file.sha256 for key, file in files.items()}
     text = json.dumps([path, fields, digests], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    return b"".join([chunk async for chunk in _limited(request, max_bytes)])
 
 
 async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:

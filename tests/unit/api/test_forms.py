@@ -146,15 +146,52 @@ def test_json_with_any_other_text_is_read(fields):
     assert read(json.dumps(fields, ensure_ascii=False).encode()) == fields
 
 
+def multipart(name, value):
+    return b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n--b--\r\n' % (name, value)
+
+
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        (URLENCODED, b"a=%ED%A0%80&b%ED%A0%80=1&c=\xed\xa0\x80"),
-        (
-            MULTIPART,
-            b'--b\r\nContent-Disposition: form-data; name="\xed\xa0\x80"\r\n\r\n\xed\xa0\x80\r\n--b--\r\n',
-        ),
+        (URLENCODED, "prompt=ein Käfer; 赤い球&seed=".encode()),
+        (URLENCODED, b"prompt=ein+K%C3%A4fer%3B+%E8%B5%A4%E3%81%84%E7%90%83&seed"),
+        (MULTIPART, multipart(b"prompt", "ein Käfer; 赤い球".encode())),
+    ],
+    ids=["as curl -d sends it", "escaped", "multipart"],
+)
+def test_forms_are_read_as_utf_8(kind, data):
+    assert read(data, kind) | {"seed": ""} == {"prompt": "ein Käfer; 赤い球", "seed": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (URLENCODED, b"prompt=caf\xe9"),
+        (URLENCODED, b"prompt=caf%E9"),
+        (URLENCODED, b"prompt=%ED%A0%80"),
+        (URLENCODED, b"caf%E9=1"),
+        (MULTIPART, multipart(b"prompt", b"caf\xe9")),
+        (MULTIPART, multipart(b"prompt", b"\xed\xa0\x80")),
     ],
 )
-def test_forms_read_every_byte_as_valid_unicode(kind, data):
-    assert json.dumps(read(data, kind), ensure_ascii=False).encode()
+def test_a_form_in_another_charset_is_refused(kind, data):
+    with pytest.raises(InvalidField, match="not UTF-8") as caught:
+        read(data, kind)
+    assert caught.value.option == "body"
+
+
+def test_the_name_of_a_field_is_valid_unicode_whatever_its_bytes():
+    assert json.dumps(read(multipart(b"\xed\xa0\x80", b"1"), MULTIPART), ensure_ascii=False).encode()
+
+
+def test_a_form_has_at_most_100_fields():
+    data = "&".join(f"field{number}=1" for number in range(101)).encode()
+    assert len(read(data.rpartition(b"&")[0], URLENCODED)) == 100
+    with pytest.raises(InvalidField, match="more than 100 fields"):
+        read(data, URLENCODED)
+
+
+def test_a_name_that_json_has_twice_is_refused():
+    with pytest.raises(InvalidField, match="the field occurs twice") as caught:
+        read(b'{"a": {"prompt": "x", "prompt": "y"}}')
+    assert caught.value.option == "prompt"
