@@ -16,6 +16,30 @@ def test_the_page_needs_no_key_and_has_its_headers(service, path):
     assert "https://" not in page.text
 
 
+@pytest.mark.parametrize("path", ["/", "/docs", "/console/console.js", "/healthz", "/readyz"])
+def test_a_head_request_has_the_headers_of_the_page_without_its_content(service, path):
+    got, asked = httpx.get(service.url + path), httpx.head(service.url + path)
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["content-length"] == got.headers["content-length"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/", "GET, HEAD"),
+        ("/v1/videos", "GET, POST"),
+        ("/v1/videos/video_x", "DELETE, GET"),
+        ("/v1/videos/video_x/content", "GET, HEAD"),
+        ("/v1/tenants/acme", "DELETE, GET, PATCH"),
+        ("/openapi.json", "HEAD, GET"),
+    ],
+)
+def test_a_refused_method_names_all_methods_of_the_url(service, path, methods):
+    refused = httpx.request("PUT", service.url + path)
+    assert refused.status_code == 405
+    assert sorted(refused.headers["allow"].split(", ")) == sorted(methods.split(", "))
+
+
 def test_redoc_leads_to_the_reference(service):
     assert httpx.get(f"{service.url}/redoc", follow_redirects=True).url.path == "/docs"
 

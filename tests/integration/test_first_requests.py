@@ -85,8 +85,12 @@ def test_pages_of_listed_origins_may_call_the_api(tmp_path):
     with running(settings) as service, service.client() as client:
         allowed = client.options("/v1/videos", headers=asked)
         other = client.options("/v1/videos", headers=asked | {"Origin": "https://other.example"})
+        read = client.get("/v1/videos/video_x/content", headers={"Origin": "https://films.example"})
     assert allowed.headers["access-control-allow-origin"] == "https://films.example"
     assert "access-control-allow-origin" not in other.headers
+    # What an SDK in a page decides by.
+    exposed = read.headers["access-control-expose-headers"].split(", ")
+    assert {"x-should-retry", "retry-after", "openai-poll-after-ms", "x-request-id"} <= set(exposed)
 
 
 def test_a_prompt_that_the_model_cannot_show_has_a_warning(client):

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
 from filmgate.api import (
     audit,
@@ -48,6 +49,18 @@ PARTS = (
     tenants,
     console,
 )
+# What a page of another origin may read, besides the type and length of a response.
+_EXPOSED_HEADERS = (
+    "x-request-id",
+    "retry-after",
+    "x-should-retry",
+    "openai-poll-after-ms",
+    "preference-applied",
+    "content-range",
+    "etag",
+    TRACEPARENT,
+    XRAY_HEADER,
+)
 _DESCRIPTION = "Video generation on your own GPUs. Works with the `openai` SDK: set `base_url` to `/v1`."
 
 
@@ -77,7 +90,9 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
     for part in PARTS:
         app.include_router(part.router)
     install_document(app)
-    install_problems(app)
+    install_problems(
+        app, [route for part in PARTS for route in part.router.routes if isinstance(route, Route)]
+    )
     app.add_middleware(AddressLimit, edge=services.edge)
     if origins := [origin.strip() for origin in services.settings.cors_origins.split(",") if origin.strip()]:
         app.add_middleware(
@@ -85,7 +100,7 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
             allow_origins=origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "retry-after", "openai-poll-after-ms", TRACEPARENT, XRAY_HEADER],
+            expose_headers=_EXPOSED_HEADERS,
         )
     app.add_middleware(Tracing, meter=HttpMeter(registry), tracer=services.tracer)
     return app

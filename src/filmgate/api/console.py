@@ -20,6 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
+_READ = ["GET", "HEAD"]
 _MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -54,9 +55,9 @@ class StaticFile:
     etag: str
 
 
-@router.get("/")
-@router.get("/docs")
-@router.get("/docs/metrics")
+@router.api_route("/", methods=_READ)
+@router.api_route("/docs", methods=_READ)
+@router.api_route("/docs/metrics", methods=_READ)
 async def show_console(request: Request) -> Response:
     """The console. /docs reads /openapi.json, /docs/metrics reads /docs/metrics.json."""
     return serve_file(request, PAGE)
@@ -74,7 +75,7 @@ async def redirect_redoc() -> Response:
     return RedirectResponse("/docs", 308)
 
 
-@router.get("/console/{name}")
+@router.api_route("/console/{name}", methods=_READ)
 async def download_file(request: Request, name: str) -> Response:
     """A script, a style sheet or an image of the console."""
     return serve_file(request, name)

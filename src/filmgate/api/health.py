@@ -38,6 +38,9 @@ async def healthz() -> Health:
     return Health()
 
 
+router.head("/healthz", include_in_schema=False)(healthz)
+
+
 @router.get("/readyz", responses={503: {"model": ReadinessAnswer, "description": "Not ready for new work."}})
 async def readyz(request: Request) -> JSONResponse:
     """Database and store are reachable and have space."""
@@ -45,6 +48,9 @@ async def readyz(request: Request) -> JSONResponse:
     parts = await services.call(api_readiness(services).read)
     answer = ReadinessAnswer(is_ready=is_ready(parts), parts=parts)
     return JSONResponse(answer.model_dump(), 200 if answer.is_ready else 503)
+
+
+router.head("/readyz", include_in_schema=False)(readyz)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

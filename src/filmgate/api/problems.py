@@ -1,13 +1,14 @@
 """The only mapping from errors to HTTP. Every error is {"error": {message, type, param, code}}."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from filmgate import errors
 from filmgate.settings.wording import explain
@@ -119,8 +120,8 @@ def problem_response(
     return JSONResponse(content, status, headers)
 
 
-def install_problems(app: FastAPI) -> None:
-    """Install the handlers of all errors."""
+def install_problems(app: FastAPI, routes: Sequence[Route]) -> None:
+    """Install the handlers of all errors. `routes` are asked for the methods of a URL."""
 
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
@@ -136,14 +137,21 @@ def install_problems(app: FastAPI) -> None:
         return to_response(errors.InvalidField(explain(name, first), option=name))
 
     @app.exception_handler(HTTPException)
-    async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
+    async def on_http(request: Request, error: HTTPException) -> JSONResponse:
         known = {
             404: ("unknown_url", "there is no such URL; see /docs"),
             405: ("method_not_allowed", "this URL does not support this method; see /docs"),
         }
         code, message = known.get(error.status_code, ("invalid_request", str(error.detail)))
         kind, headers = "invalid_request_error", error.headers
+        if error.status_code == 405 and (methods := _methods_of(request, routes)):
+            headers = {"Allow": ", ".join(sorted(methods))}  # Starlette has those of one route only
         return problem_response(error.status_code, message, kind, code=code, headers=headers)
+
+
+def _methods_of(request: Request, routes: Sequence[Route]) -> set[str]:
+    found = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in found for method in route.methods or ()}
 
 
 def internal_error() -> JSONResponse:

@@ -66,7 +66,7 @@ def test_the_message_of_an_internal_error_is_not_sent_to_the_client():
 
 def test_the_log_line_of_an_internal_error_has_the_request_id_of_the_response(caplog):
     app = FastAPI()
-    install_problems(app)
+    install_problems(app, [])
     app.add_middleware(Tracing, meter=HttpMeter(CollectorRegistry()))
 
     @app.get("/v1/videos")
