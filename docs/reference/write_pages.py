@@ -88,7 +88,6 @@ def _route_section(method: str, path: str, route: Mapping[str, Any], schema: Map
     rows = [
         (f"`{each['name']}` ({each['in']})", each.get("description") or _schema_text(each["schema"]))
         for each in route.get("parameters", ())
-        if each["in"] != "header" or each["name"].lower() == "idempotency-key"
     ]
     for content in list(route.get("requestBody", {}).get("content", {}).values())[:1]:
         fields = _resolve(content.get("schema", {}), schema).get("properties", {})

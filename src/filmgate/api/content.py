@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from filmgate.api.auth import Reader, actor_of
-from filmgate.api.openapi import PROBLEMS
+from filmgate.api.openapi import PROBLEMS, file_responses
 from filmgate.api.problems import problem_response
 from filmgate.api.ranges import ByteRange, Unsatisfiable, has_current, parse_range
 from filmgate.api.schemas import to_job_id
@@ -27,13 +27,8 @@ from filmgate.telemetry.tracing import ended
 router = APIRouter(tags=["content"], responses=PROBLEMS)
 
 Variant = Literal["video", "thumbnail", "spritesheet"]
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_RESPONSES: dict[int | str, dict[str, object]] = {
-    200: {"description": "The bytes.", "content": {"video/mp4": _BINARY, "image/jpeg": _BINARY}},
-    206: {"description": "The requested range.", "content": {"video/mp4": _BINARY}},
-    302: {"description": "A signed link to the bytes."},
-    304: {"description": "Not modified."},
-}
+_RESPONSES = file_responses("The bytes.", "video/mp4", "image/jpeg")
+_REDIRECT: dict[int | str, dict[str, str]] = {302: {"description": "A signed link to the bytes."}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class Asset:
     etag: str
 
 
-@router.get("/v1/videos/{video_id}/content", response_class=Response, responses=_RESPONSES)
+@router.get("/v1/videos/{video_id}/content", response_class=Response, responses=_RESPONSES | _REDIRECT)
 async def download_content(
     request: Request, video_id: VideoId, caller: Reader, variant: Variant = "video"
 ) -> Response:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from filmgate.api.auth import Reader
-from filmgate.api.openapi import PROBLEMS
+from filmgate.api.openapi import PROBLEMS, header
 from filmgate.api.schemas import Video, to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
@@ -42,6 +42,7 @@ EVENT_FIELDS = {
     "/v1/videos/{video_id}/events",
     response_class=StreamingResponse,
     responses={200: {"description": "The events of a job until its end.", "content": _STREAM}},
+    openapi_extra=header("Last-Event-ID", "The id of the last event that arrived.", r"^\d{1,18}$"),
 )
 async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> StreamingResponse:
     """Follow a job until its end. A client that reconnects with Last-Event-ID misses no change of state."""

@@ -41,7 +41,11 @@ async def healthz() -> Health:
 router.head("/healthz", include_in_schema=False)(healthz)
 
 
-@router.get("/readyz", responses={503: {"model": ReadinessAnswer, "description": "Not ready for new work."}})
+@router.get(
+    "/readyz",
+    response_model=ReadinessAnswer,
+    responses={503: {"model": ReadinessAnswer, "description": "Not ready for new work."}},
+)
 async def readyz(request: Request) -> JSONResponse:
     """Database and store are reachable and have space."""
     services = services_of(request)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Bearer, Reader, actor_of, identify
 from filmgate.api.content import asset_of, serve
-from filmgate.api.openapi import PROBLEMS
+from filmgate.api.openapi import PROBLEMS, file_responses
 from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
@@ -32,7 +32,6 @@ FIRST_FRAGMENT_SECONDS = 300.0
 _POLL_SECONDS = 0.05
 _MAX_AHEAD = 256
 Ahead = asyncio.Queue[bytes | Exception | None]
-_MP4 = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
 
 
 class StreamLink(BaseModel):
@@ -96,7 +95,8 @@ async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Re
 @router.get(
     "/v1/videos/{video_id}/stream",
     response_class=StreamingResponse,
-    responses={200: {"description": "MP4 that plays from its first fragment.", "content": _MP4}},
+    responses=file_responses("MP4 that plays from its first fragment.", "video/mp4"),
+    openapi_extra={"security": [{}]},  # or a link
 )
 async def stream_video(request: Request, job: Viewed) -> Response:
     """Fragmented MP4 while the clip is decoded; the finished file afterwards."""

@@ -57,6 +57,29 @@ def form_body(form: type[Form], file: str | None = None) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+def header(name: str, description: str, pattern: str) -> dict[str, Any]:
+    """A header that the route reads itself."""
+    schema = {"type": "string", "pattern": pattern}
+    parameter = {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "schema": schema,
+        "description": description,
+    }
+    return {"parameters": [parameter]}
+
+
+def file_responses(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    """A file, or a range of it."""
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types}
+    return {
+        200: {"description": description, "content": content},
+        206: {"description": "The requested range.", "content": content},
+        304: {"description": "Not modified."},
+    }
+
+
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without $defs, which are not allowed in a request body."""
     definitions = schema.pop("$defs", {})

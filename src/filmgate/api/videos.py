@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader, actor_of
 from filmgate.api.forms import Body, Form, parse_form, read_form, reading
-from filmgate.api.openapi import PROBLEMS, form_body, links
+from filmgate.api.openapi import PROBLEMS, form_body, header, links
 from filmgate.api.schemas import (
     CreateVideo,
     DeletedVideo,
@@ -46,6 +46,11 @@ Prefer = Annotated[
         f"{MAX_WAIT_SECONDS}. `Preference-Applied` in the response says that the server waited.",
     ),
 ]
+_IDEMPOTENCY = header(
+    "Idempotency-Key",
+    "Of your choice, up to 255 characters: a repeated request with the same key is the same job.",
+    "^[!-~]{1,255}$",
+)
 DELETE_WAIT_SECONDS = 8.0
 _LINKS = links(
     200,
@@ -65,7 +70,10 @@ _UNKNOWN_CURSOR = "no such video to continue after; list again without `after`"
 
 
 @router.post(
-    "", response_model=Video, responses=_LINKS, openapi_extra=form_body(CreateVideo, file="input_reference")
+    "",
+    response_model=Video,
+    responses=_LINKS,
+    openapi_extra=form_body(CreateVideo, file="input_reference") | _IDEMPOTENCY,
 )
 async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
@@ -95,14 +103,16 @@ async def estimate_video(request: Request, caller: Creator) -> VideoEstimate:
         return await services.call_for_write(caller.id, estimate)
 
 
-@router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
+@router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video") | _IDEMPOTENCY)
 async def edit_video(request: Request, caller: Creator) -> Response:
     """Create a video that changes another, if the model supports it."""
     async with reading(request, caller) as body:
         return await _accept(request, caller, body, _derive(SourceKind.EDIT, EditVideo, body))
 
 
-@router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
+@router.post(
+    "/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video") | _IDEMPOTENCY
+)
 async def extend_video(request: Request, caller: Creator) -> Response:
     """Create a video that continues another, if the model supports it."""
     async with reading(request, caller) as body:
@@ -183,7 +193,12 @@ async def retrieve_video(
     return _to_response(await services.call(read), headers)
 
 
-@router.post("/{video_id}/remix", response_model=Video, responses=_LINKS, openapi_extra=form_body(RemixVideo))
+@router.post(
+    "/{video_id}/remix",
+    response_model=Video,
+    responses=_LINKS,
+    openapi_extra=form_body(RemixVideo) | _IDEMPOTENCY,
+)
 async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
     async with reading(request, caller) as body:

@@ -33,6 +33,28 @@ def test_the_document_is_built_once_on_a_thread():
     assert builders[0] is not threading.main_thread()
 
 
+def test_the_document_has_what_routes_read_and_answer_without_fastapi():
+    app = FastAPI()
+    for part in PARTS:
+        app.include_router(part.router)
+    paths = app.openapi()["paths"]
+
+    def statuses(path):
+        return {status for status in paths[path]["get"]["responses"] if status.isdecimal()}
+
+    def headers(path, method):
+        return [each["name"] for each in paths[path][method]["parameters"] if each["in"] == "header"]
+
+    assert statuses("/v1/videos/{video_id}/content") == {"200", "206", "302", "304"}
+    assert statuses("/v1/videos/{video_id}/stream") == statuses("/objects/{token}") == {"200", "206", "304"}
+    assert {} in paths["/v1/videos/{video_id}/stream"]["get"]["security"], "a link needs no key"
+    creating = ["", "/edits", "/extensions", "/{video_id}/remix"]
+    assert [headers(f"/v1/videos{path}", "post") for path in creating] == [["Idempotency-Key"]] * 4
+    assert headers("/v1/videos/{video_id}/events", "get") == ["Last-Event-ID"]
+    ready = paths["/readyz"]["get"]["responses"]
+    assert ready["200"]["content"] == ready["503"]["content"] != {}
+
+
 def test_no_route_lets_fastapi_read_a_body():
     # FastAPI reads it before it identifies the caller, and without limits.
     routes = [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
