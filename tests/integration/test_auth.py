@@ -10,12 +10,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from prometheus_client import CollectorRegistry
 
-from filmgate.api.http_server import check_exposure
+from filmgate.api.http_server import check_exposure, export_expiry
 from filmgate.errors import SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import ApiSettings
 from filmgate.store.base import ObjectName
+from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY
 from filmgate.tenants.base import Scope, Tenant
 from tests.service import CLIP, running, settings_for
 
@@ -148,6 +150,44 @@ def test_a_client_certificate_identifies_the_tenant(tmp_path):
         bare = ssl.create_default_context(cafile=authority.path)
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{service.url}/healthz", verify=bare)
+
+
+def test_the_exported_expiry_is_that_of_the_certificate_in_use(tmp_path):
+    """A file that is renewed before the alert fires must not hide a server that was never restarted."""
+    certificate, _key = Authority(tmp_path).issue("server", "127.0.0.1")
+    [used] = x509.load_pem_x509_certificates(certificate.read_bytes())
+    registry = CollectorRegistry()
+    export_expiry(certificate, registry)
+    certificate.write_text("renewed")
+    assert registry.get_sample_value(CERTIFICATE_EXPIRY.name) == used.not_valid_after_utc.timestamp()
+
+
+@pytest.mark.parametrize("broken", ["tls_certificate", "tls_key", "tls_client_ca"])
+def test_a_tls_file_that_cannot_be_used_is_named(tmp_path, broken):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", "127.0.0.1")
+    good = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.path}
+    check_exposure(ApiSettings(**{name: str(path) for name, path in good.items()}))
+    good[broken] = tmp_path / "other.pem"
+    good[broken].write_text("not PEM")
+    with pytest.raises(SettingsError, match="cannot be used: n") as caught:
+        check_exposure(ApiSettings(**{name: str(path) for name, path in good.items()}))
+    assert broken.replace("_", "-") in caught.value.option
+
+
+def test_a_key_of_another_certificate_and_one_with_a_password_are_refused(tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", "127.0.0.1")
+    _, other = authority.issue("other", "127.0.0.1")
+    secret = serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    (tmp_path / "secret.pem").write_bytes(secret)
+    for path, reason in ((other, "key values mismatch"), (tmp_path / "secret.pem", "a key with a password")):
+        with pytest.raises(SettingsError, match=reason):
+            check_exposure(ApiSettings(tls_certificate=str(certificate), tls_key=str(path)))
 
 
 def test_a_client_certificate_works_while_others_guess_keys_from_its_address(tmp_path):

@@ -37,6 +37,22 @@ def check_exposure(api: ApiSettings) -> None:
     for name in (api.tls_certificate, api.tls_key, api.tls_client_ca):
         if name and not Path(name).is_file():
             raise SettingsError(f"{name} does not exist", option="--tls-*")
+    if api.tls_certificate:
+        _check_tls(api)
+
+
+def _check_tls(api: ApiSettings) -> None:
+    """Raises SettingsError. uvicorn would name no setting, and ask the terminal for the password of a key."""
+    context, option = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "--tls-certificate, --tls-key"
+    try:
+        context.load_cert_chain(api.tls_certificate, api.tls_key, password=lambda: "")
+        option = "--tls-client-ca"
+        if api.tls_client_ca:
+            context.load_verify_locations(api.tls_client_ca)
+    except OSError as exc:
+        reason = str(exc.reason or "") if isinstance(exc, ssl.SSLError) else exc.strerror
+        words = reason.replace("_", " ").lower() if reason else "not PEM, or a key with a password"
+        raise SettingsError(f"cannot be used: {words}", option=option) from exc
 
 
 def open_server(app: FastAPI, api: ApiSettings, listener: Listener) -> uvicorn.Server:
@@ -105,10 +121,6 @@ def listen(api: ApiSettings) -> Listener:
 
 
 def export_expiry(certificate: Path, registry: CollectorRegistry) -> None:
-    """Export when the server's certificate expires. The file is read at each scrape: it may be renewed."""
-
-    def read_expiry() -> float:
-        first, *_ = x509.load_pem_x509_certificates(certificate.read_bytes())
-        return first.not_valid_after_utc.timestamp()
-
-    CERTIFICATE_EXPIRY.live_gauge(registry).set_function(read_expiry)
+    """Export when the server's certificate expires. A renewed file is used after the next start."""
+    first, *_ = x509.load_pem_x509_certificates(certificate.read_bytes())
+    CERTIFICATE_EXPIRY.live_gauge(registry).set(first.not_valid_after_utc.timestamp())

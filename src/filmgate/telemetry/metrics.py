@@ -181,7 +181,7 @@ HTTP_CONNECTIONS = _gauge(_SERVER, "http_connections", "Open connections.")
 CERTIFICATE_EXPIRY = _gauge(
     _SERVER,
     "tls_certificate_expiry_timestamp_seconds",
-    "When the certificate in api.tls_certificate expires. No value without TLS.",
+    "When the certificate that the server uses expires. No value without TLS.",
 )
 
 TASK_FAILURES = _counter(
