@@ -154,6 +154,12 @@ def _methods_of(request: Request, routes: Sequence[Route]) -> set[str]:
     return {method for route in found for method in route.methods or ()}
 
 
+def server_stopping() -> JSONResponse:
+    """The response to a request that the server did not finish before it stopped."""
+    message, headers = "the server is stopping; try again", {"Retry-After": "1"}
+    return problem_response(503, message, "server_error", code="server_stopping", headers=headers)
+
+
 def internal_error() -> JSONResponse:
     """The response to an unexpected error."""
     headers = {"x-should-retry": "false"}

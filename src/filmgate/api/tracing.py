@@ -1,5 +1,6 @@
 """The outermost layer of the API: a request id and a trace for every request, and its metrics."""
 
+import asyncio
 import secrets
 import time
 
@@ -7,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filmgate.api.problems import internal_error
+from filmgate.api.problems import internal_error, server_stopping
 from filmgate.telemetry import metrics
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.trace_context import TraceContext, read_trace_headers, trace_headers, within_trace
@@ -75,6 +76,11 @@ class Tracing:
             except ClientDisconnect:
                 status = _CLIENT_CLOSED_REQUEST
                 self._meter.count(scope, status, time.perf_counter() - started, trace)
+            except asyncio.CancelledError:
+                # uvicorn ends what still runs when it has waited long enough: its answer would be a bare 500.
+                if status:
+                    raise
+                await server_stopping()(scope, receive, send_with_ids)
             except Exception as error:
                 failure = error
                 log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - the line has the location

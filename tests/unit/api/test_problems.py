@@ -83,6 +83,38 @@ def test_the_log_line_of_an_internal_error_has_the_request_id_of_the_response(ca
     assert line.fields["request_id"] == response.headers["x-request-id"]
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_request_that_is_cut_off_by_the_stop_of_the_server_may_be_repeated(is_answered):
+    """Such as one that waits with `Prefer: wait=30`. A response that has begun can only be cut off."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def stopped():
+        begun = asyncio.Event()
+
+        async def app(_scope, _receive, send):
+            if is_answered:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            begun.set()
+            await asyncio.Event().wait()
+
+        scope = {"type": "http", "path": "/", "method": "GET", "headers": []}
+        task = asyncio.create_task(Tracing(app, HttpMeter(CollectorRegistry()))(scope, None, send))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(stopped()) == is_answered
+    assert [message.get("status") for message in sent] == ([200] if is_answered else [503, None])
+    if not is_answered:
+        headers = dict(sent[0]["headers"])
+        assert (headers[b"retry-after"], b"x-request-id" in headers) == (b"1", True)
+        assert json.loads(sent[1]["body"])["error"]["code"] == "server_stopping"
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
