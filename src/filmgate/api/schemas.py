@@ -4,7 +4,7 @@ import time
 from math import isfinite
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from filmgate.api.forms import Form
 from filmgate.api.services import Services
@@ -98,14 +98,21 @@ class RemixVideo(Form):
 class EditVideo(RemixVideo):
     """POST /v1/videos/edits."""
 
-    video: ClipReference | None = Field(default=None, description="The clip to edit.")
+    # Not for validation: a file in its place has an error of its own.
+    model_config = ConfigDict(json_schema_extra={"required": ["prompt", "video"]})
+
+    video: ClipReference | None = Field(
+        default=None, description="The clip to edit.", examples=[{"id": "video_..."}]
+    )
     seed: Whole | None = Field(default=None, description="Seed. Defaults to the seed of the source video.")
 
 
 class ExtendVideo(EditVideo):
     """POST /v1/videos/extensions."""
 
-    video: ClipReference | None = Field(default=None, description="The clip to extend.")
+    video: ClipReference | None = Field(
+        default=None, description="The clip to extend.", examples=[{"id": "video_..."}]
+    )
     seconds: Number | None = Field(default=None, description="Length of the extension.", examples=["2"])
 
 

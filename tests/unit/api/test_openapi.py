@@ -51,6 +51,9 @@ def test_the_document_has_what_routes_read_and_answer_without_fastapi():
     creating = ["", "/edits", "/extensions", "/{video_id}/remix"]
     assert [headers(f"/v1/videos{path}", "post") for path in creating] == [["Idempotency-Key"]] * 4
     assert headers("/v1/videos/{video_id}/events", "get") == ["Last-Event-ID"]
+    for path in ("/v1/videos/edits", "/v1/videos/extensions"):
+        body = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert body["required"] == ["prompt", "video"]
     ready = paths["/readyz"]["get"]["responses"]
     assert ready["200"]["content"] == ready["503"]["content"] != {}
 
