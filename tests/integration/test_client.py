@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -124,6 +125,28 @@ def test_a_stream_is_waited_for_as_long_as_the_server_waits_for_its_first_fragme
     with client_type("http://x", timeout_seconds=5, transport=httpx.MockTransport(send)) as client:
         assert list(client.stream("video_1")) == [b"clip"]
     assert timeouts == [5 + FIRST_FRAGMENT_SECONDS]
+
+
+@both
+def test_a_wait_that_is_interrupted_ends_its_progress_bar(client_type, monkeypatch):
+    """A terminal or notebook keeps the traceback, and with it everything that was not closed."""
+    ended = []
+
+    @contextmanager
+    def show(*, is_wanted):
+        try:
+            yield lambda _video: None
+        finally:
+            ended.append(is_wanted)
+
+    def interrupt(_request):
+        raise InterruptedError
+
+    monkeypatch.setattr("filmgate.client.operations.shown_progress", show)
+    with client_type("http://x", transport=httpx.MockTransport(interrupt)) as client:
+        with pytest.raises(InterruptedError) as kept:
+            client.wait("video_1", show_progress=True)
+        assert (ended, bool(kept)) == ([True], True)
 
 
 def test_a_client_without_a_timeout_waits_without_one():

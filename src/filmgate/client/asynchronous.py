@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -106,13 +106,14 @@ class AsyncFilmgate(operations.Connection[httpx.AsyncClient]):
 
     async def _run(self, operation: Operation[T]) -> T:
         answer: Answer = None
-        while True:
-            try:
-                step = operation.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = await self._perform(step)
+        with closing(operation):  # an interrupt ends its progress bar, too
+            while True:
+                try:
+                    step = operation.send(answer)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                answer = await self._perform(step)
 
     async def _perform(self, step: operations.Step) -> Answer:
         if isinstance(step, operations.Pause):

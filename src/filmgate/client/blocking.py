@@ -129,13 +129,14 @@ class Filmgate(Connection[httpx.Client]):
 
     def _run(self, operation: Operation[T]) -> T:
         answer: Answer = None
-        while True:
-            try:
-                step = operation.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = self._perform(step)
+        with closing(operation):  # an interrupt ends its progress bar, too
+            while True:
+                try:
+                    step = operation.send(answer)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                answer = self._perform(step)
 
     def _perform(self, step: Step) -> Answer:
         if isinstance(step, Pause):
