@@ -113,7 +113,7 @@ async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         files: Files = {}
         if kind == "multipart/form-data":
-            stream = _limited(request, services.settings.max_body_bytes)
+            stream = _limited(request, services.settings.max_body_bytes, "send a smaller file")
             fields, files = await _read_multipart(request.headers, stream, max_bytes, open_spool)
         elif kind == "application/x-www-form-urlencoded":
             fields = _read_urlencoded(await _read(request, max_bytes))
@@ -151,7 +151,7 @@ class _SpoolingParser(MultiPartParser):
         if self._current_part.file is None:
             self._text_bytes += end - start
             if self._text_bytes > self.max_part_size:
-                raise _too_large(self.max_part_size, "text of the form")
+                raise _too_large("text of the form", self.max_part_size, "send less text")
         super().on_part_data(data, start, end)
 
     def on_part_end(self) -> None:
@@ -316,22 +316,21 @@ def _digest(path: str, fields: Fields, files: Files) -> str:
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
-    return b"".join([chunk async for chunk in _limited(request, max_bytes)])
+    chunks = _limited(request, max_bytes, "send files as multipart/form-data")
+    return b"".join([chunk async for chunk in chunks])
 
 
-async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _limited(request: Request, max_bytes: int, remedy: str) -> AsyncGenerator[bytes, None]:
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > max_bytes:
-        raise _too_large(max_bytes)
+        raise _too_large("body", max_bytes, remedy)
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
-            raise _too_large(max_bytes)
+            raise _too_large("body", max_bytes, remedy)
         yield chunk
 
 
-def _too_large(max_bytes: int, what: str = "body") -> UploadTooLarge:
-    return UploadTooLarge(
-        f"the {what} is larger than {max_bytes} bytes; send files as multipart/form-data", option="body"
-    )
+def _too_large(what: str, max_bytes: int, remedy: str) -> UploadTooLarge:
+    return UploadTooLarge(f"the {what} is larger than {max_bytes} bytes; {remedy}", option="body")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filmgate.api.forms import Body, reading, unbracket
 from filmgate.api.videos import to_request
-from filmgate.errors import InvalidField
+from filmgate.errors import InvalidField, UploadTooLarge
 from filmgate.models.requests import MAX_SEED
 from filmgate.tenants.base import Tenant
 
@@ -195,3 +195,19 @@ def test_a_name_that_json_has_twice_is_refused():
     with pytest.raises(InvalidField, match="the field occurs twice") as caught:
         read(b'{"a": {"prompt": "x", "prompt": "y"}}')
     assert caught.value.option == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "remedy"),
+    [
+        ("application/json", b" " * 4097, "the body is larger than 4096 bytes; send files as multipart"),
+        (
+            MULTIPART,
+            multipart(b"image", b"x" * 4096),
+            "the body is larger than 4096 bytes; send a smaller file",
+        ),
+    ],
+)
+def test_a_body_that_is_too_large_says_what_to_send_instead(kind, data, remedy):
+    with pytest.raises(UploadTooLarge, match=remedy):
+        read(data, kind)
