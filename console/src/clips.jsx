@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post, remove, repeat } from "./api.js";
 import { isFinal, when } from "./format.js";
-import { useVideo } from "./hooks.js";
+import { useData, useVideo } from "./hooks.js";
 import { Bar, ConfirmButton, Loading, Notice, Page, State } from "./parts.jsx";
 import { Picture } from "./player.jsx";
 
@@ -96,13 +96,10 @@ export function Clips({ query }) {
   const [gallery, setGallery] = useState(() =>
     open({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" }),
   );
-  const [models, setModels] = useState([]);
+  const { data: models } = useData("/v1/models");
   const end = useRef(null);
   const { filter, question, videos, after, hasMore, selected, problem } = gallery;
   const setProblem = (error) => setGallery((old) => ({ ...old, problem: error }));
-  useEffect(() => {
-    get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem);
-  }, []);
   // The next page, when the end comes into view; ended by another filter. After an outage, it is read again.
   useEffect(() => {
     if (!hasMore) return undefined;
@@ -208,8 +205,8 @@ export function Clips({ query }) {
         </select>
         <select aria-label="Model" value={filter.model} onChange={change("model")}>
           <option value="">All models</option>
-          {models.map((name) => (
-            <option value={name}>{name}</option>
+          {models?.data.map(({ id }) => (
+            <option value={id}>{id}</option>
           ))}
         </select>
         <input type="date" aria-label="Day" value={filter.day} onChange={change("day")} />

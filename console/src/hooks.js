@@ -43,13 +43,18 @@ let models;
 export function useModels() {
   const [found, setFound] = useState({});
   useEffect(() => {
-    models ||= get("/v1/models");
-    models.then(
-      (answer) => setFound(Object.fromEntries(answer.data.map((model) => [model.id, model]))),
-      () => {
+    const stop = new AbortController();
+    const read = async () => {
+      models ||= get("/v1/models");
+      try {
+        setFound(Object.fromEntries((await models).data.map((model) => [model.id, model])));
+      } catch (error) {
         models = null;
-      },
-    );
+        throw error;
+      }
+    };
+    repeat(read, 0, stop.signal);
+    return () => stop.abort();
   }, []);
   return found;
 }

@@ -1,6 +1,6 @@
 // Pictures of clips: the player, and thumbnails that play under the pointer.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { getBlob, post } from "./api.js";
+import { getBlob, post, repeat } from "./api.js";
 import { useVisible } from "./hooks.js";
 import { canPlayLive, playLive } from "./live.js";
 
@@ -87,16 +87,15 @@ export function Player({ video, preview }) {
 const thumbnails = new Map();
 const MAX_THUMBNAILS = 600;
 
-export async function thumbnail(id) {
+function thumbnail(id) {
   if (!thumbnails.has(id)) {
-    thumbnails.set(
-      id,
-      getBlob(`/v1/videos/${id}/content?variant=thumbnail`).then(URL.createObjectURL, () => null),
-    );
+    const picture = getBlob(`/v1/videos/${id}/content?variant=thumbnail`).then(URL.createObjectURL);
+    thumbnails.set(id, picture);
+    picture.catch(() => thumbnails.delete(id));
     if (thumbnails.size > MAX_THUMBNAILS) {
       const [oldest, url] = thumbnails.entries().next().value;
       thumbnails.delete(oldest);
-      url.then((link) => link && URL.revokeObjectURL(link));
+      url.then(URL.revokeObjectURL, () => {});
     }
   }
   return thumbnails.get(id);
@@ -109,7 +108,10 @@ export function Picture({ video }) {
   const [clip, setClip] = useState(null);
   const isReady = video.status === "completed";
   useEffect(() => {
-    if (isReady && isVisible) thumbnail(video.id).then(setPicture);
+    if (!isReady || !isVisible) return undefined;
+    const stop = new AbortController();
+    repeat(async () => setPicture(await thumbnail(video.id)), 0, stop.signal);
+    return () => stop.abort();
   }, [isReady, isVisible]);
   const play = () => {
     if (isReady && !prefersReducedMotion()) streamLink(video.id).then(setClip, () => setClip(null));

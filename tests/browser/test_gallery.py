@@ -4,6 +4,7 @@ import httpx
 from playwright.sync_api import expect
 
 from tests.browser.test_console import SMALL
+from tests.images import png
 from tests.waiting import wait_until
 
 # Requests with this text in their URL are answered when the test says so, even if the page has aborted them.
@@ -88,3 +89,32 @@ def test_a_day_is_as_long_as_its_clock_and_may_be_typed(opened):
     with page.expect_response("**created_from**") as answered:
         day.fill("0002-10-25")
     assert answered.value.status == 200
+
+
+def test_what_could_not_be_read_is_read_again(site, hand, opened):
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+    hand.make()
+    page, refused = opened("/#/plan"), []
+
+    def refuse_once(route):
+        url = route.request.url
+        if url not in refused:
+            refused.append(url)
+            route.fulfill(status=503)
+        elif "thumbnail" in url:
+            route.fulfill(body=png(), content_type="image/png")
+        else:
+            route.continue_()
+
+    page.clock.install()
+    page.route("**variant=thumbnail", refuse_once)
+    page.route("**/v1/models", refuse_once)
+    page.get_by_role("link", name="Clips").click()
+    wait_until(lambda: page.clock.run_for(1000) or len(refused) == 2)
+    wait_until(lambda: page.clock.run_for(1000) or page.locator(".picture img").count())
+    expect(page.get_by_role("option", name="flipbook")).to_have_count(1)
+    refused.clear()
+    page.evaluate("(id) => { location.hash = `/clips/${id}`; }", video)
+    wait_until(lambda: page.clock.run_for(1000) or page.get_by_role("button", name="Remix").count())
+    assert [url.rpartition("/")[2] for url in refused] == ["models"]
