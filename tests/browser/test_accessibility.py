@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.test_console import create
 
@@ -43,6 +44,10 @@ def test_axe_finds_nothing(hand, opened, view):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.evaluate("document.getAnimations().length") == 0 or not options, "reduced motion"
     assert found == []
-    if not options:
+    if options:
+        page.set_viewport_size({"width": 320, "height": 640})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "a small phone"
+        expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
+    else:
         page.set_viewport_size({"width": 3840, "height": 2160})
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "4K"
