@@ -124,8 +124,11 @@ export function Editor({ tenant, categories, onDone, onClose }) {
     event.preventDefault();
     const { id, weight, scopes, max_queued, max_running, max_gpu_seconds_per_day, screening, managed } = draft;
     const fields = { weight, scopes, max_queued, max_running, max_gpu_seconds_per_day, screening, managed };
+    // Another operator may have changed the other fields since this form was opened.
+    const isChanged = ([name, value]) => JSON.stringify(value) !== JSON.stringify(tenant[name]);
+    const changed = Object.fromEntries(Object.entries(fields).filter(isChanged));
     try {
-      onDone(isNew ? await post("/v1/tenants", { id, ...fields }) : await patch(`/v1/tenants/${id}`, fields));
+      onDone(isNew ? await post("/v1/tenants", { id, ...fields }) : await patch(`/v1/tenants/${id}`, changed));
     } catch (found) {
       setProblem(found);
     }
