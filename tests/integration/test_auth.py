@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
 from filmgate.api.http_server import check_exposure, export_expiry
+from filmgate.client import Filmgate
 from filmgate.errors import SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import ApiSettings
@@ -144,6 +145,8 @@ def test_a_client_certificate_identifies_the_tenant(tmp_path):
         assert response.status_code == 200
         job = service.services.reader.find(TenantId("bank"), response.json()["id"])
         assert job.tenant_id == "bank"
+        with Filmgate(service.url, verify=trusted) as sdk:
+            assert [video.id for video in sdk.list().videos] == [job.id]
         unknown = ssl.create_default_context(cafile=authority.path)
         unknown.load_cert_chain(*authority.issue("other", "unknown"))
         assert httpx.get(f"{service.url}/v1/videos", verify=unknown).status_code == 401

@@ -67,7 +67,7 @@ class Connection(ABC, Generic[Http]):
     def __init__(
         self, url: str = DEFAULT_URL, api_key: str = "", *, timeout_seconds: float = 60.0, **options: Any
     ) -> None:
-        """`options` go to the httpx client, for example `verify` or `cert`."""
+        """`options` go to the httpx client, for example `verify` with an SSL context."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._url = check_url(url)
         self._http: Http = self._open(base_url=self._url, headers=headers, timeout=timeout_seconds, **options)
