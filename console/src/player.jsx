@@ -86,6 +86,7 @@ export function Player({ video, preview }) {
 
 const thumbnails = new Map();
 const MAX_THUMBNAILS = 600;
+const HOVER_MILLISECONDS = 150;
 
 function thumbnail(id) {
   if (!thumbnails.has(id)) {
@@ -105,6 +106,7 @@ function thumbnail(id) {
 export function Picture({ video }) {
   const [element, isVisible] = useVisible();
   const [picture, setPicture] = useState(null);
+  const [isPointedAt, setPointedAt] = useState(false);
   const [clip, setClip] = useState(null);
   const isReady = video.status === "completed";
   useEffect(() => {
@@ -113,11 +115,25 @@ export function Picture({ video }) {
     repeat(async () => setPicture(await thumbnail(video.id)), 0, stop.signal);
     return () => stop.abort();
   }, [isReady, isVisible]);
-  const play = () => {
-    if (isReady && !prefersReducedMotion()) streamLink(video.id).then(setClip, () => setClip(null));
-  };
+  useEffect(() => {
+    if (!isPointedAt || !isReady || prefersReducedMotion()) return undefined;
+    // A pointer that only passes plays nothing. It may also leave before the link is there.
+    let isHere = true;
+    const show = (url) => isHere && setClip(url);
+    const timer = setTimeout(() => streamLink(video.id).then(show, () => {}), HOVER_MILLISECONDS);
+    return () => {
+      isHere = false;
+      clearTimeout(timer);
+      setClip(null);
+    };
+  }, [isPointedAt, isReady]);
   return (
-    <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
+    <div
+      ref={element}
+      class="picture"
+      onPointerEnter={() => setPointedAt(true)}
+      onPointerLeave={() => setPointedAt(false)}
+    >
       {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <Blank video={video} />}
       {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
     </div>

@@ -4,6 +4,7 @@ import httpx
 from playwright.sync_api import expect
 
 from tests.browser.test_console import SMALL
+from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.waiting import wait_until
 
@@ -118,3 +119,24 @@ def test_what_could_not_be_read_is_read_again(site, hand, opened):
     page.evaluate("(id) => { location.hash = `/clips/${id}`; }", video)
     wait_until(lambda: page.clock.run_for(1000) or page.get_by_role("button", name="Remix").count())
     assert [url.rpartition("/")[2] for url in refused] == ["models"]
+
+
+def test_a_clip_plays_only_under_the_pointer(site, hand, opened):
+    with site.service.client() as client:
+        client.post("/v1/videos", json={"prompt": "a red ball", **SMALL})
+    hand.make(b"".join(make_fragments(8)))
+    page, held = opened("/#/clips"), []
+    page.route("**/stream-link", lambda route: held.append(route))  # noqa: PLW0108 - playwright needs a function
+    page.locator(".picture").hover()
+    wait_until(lambda: page.evaluate("true") and held)
+    page.mouse.move(1, 1)
+    with page.expect_response("**/stream-link"):
+        held.pop().continue_()
+    # The page has the link when it has the answer to a later request, and draws in the next frame.
+    page.evaluate("async () => { await fetch('/healthz'); await new Promise(requestAnimationFrame); }")
+    expect(page.locator(".picture video")).to_have_count(0)
+    page.unroute("**/stream-link")
+    page.locator(".picture").hover()
+    expect(page.locator(".picture video")).to_have_count(1)
+    page.mouse.move(1, 1)
+    expect(page.locator(".picture video")).to_have_count(0)
