@@ -24,14 +24,11 @@ export function Player({ video, preview }) {
   const isDone = video.status === "completed";
   const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
   const [width, height] = video.size.split("x").map(Number);
-  const store = () =>
-    streamLink(video.id).then(
-      (url) => setSource({ kind: "stored", url, at: Date.now() }),
-      () => setSource(null),
-    );
+  const store = async () => setSource({ kind: "stored", url: await streamLink(video.id), at: Date.now() });
+  const replace = () => store().catch(() => setSource(null));
   // A link expires while the tab stays open. A clip that cannot be played at all is not tried again at once.
   const renew = () => {
-    if (source.kind === "stored" && Date.now() - source.at > RENEW_MILLISECONDS) store();
+    if (source.kind === "stored" && Date.now() - source.at > RENEW_MILLISECONDS) replace();
   };
 
   useEffect(() => {
@@ -43,7 +40,7 @@ export function Player({ video, preview }) {
           () => setSource(null),
         );
     }
-    if (isDone && (!source || element.current?.ended)) store();
+    if (isDone && element.current?.ended) replace();
   }, [isDone, isLive]);
   const isStreaming = source?.kind === "live" && !source.url;
   useEffect(() => {
@@ -54,8 +51,11 @@ export function Player({ video, preview }) {
     return () => stop.abort();
   }, [isStreaming]);
   useEffect(() => {
-    if (isDone && !source) store();
-  }, [source]);
+    if (!isDone || source) return undefined;
+    const stop = new AbortController();
+    repeat(store, 0, stop.signal);
+    return () => stop.abort();
+  }, [isDone, source]);
 
   return (
     <div class={`player ${source || preview ? "" : "is-blank"}`} style={{ aspectRatio: `${width} / ${height}` }}>
@@ -70,7 +70,7 @@ export function Player({ video, preview }) {
           playsInline
           controls
           loop={source.kind === "stored" && !prefersReducedMotion()}
-          onEnded={() => isDone && source.kind === "live" && store()}
+          onEnded={() => isDone && source.kind === "live" && replace()}
           onError={renew}
           aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"}
           data-kind={source.kind}

@@ -95,8 +95,9 @@ def test_a_day_is_as_long_as_its_clock_and_may_be_typed(opened):
 def test_what_could_not_be_read_is_read_again(site, hand, opened):
     with site.service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
-    hand.make()
-    page, refused = opened("/#/plan"), []
+    hand.make(b"".join(make_fragments(8)))
+    page, refused, links = opened("/#/plan"), [], []
+    page.on("request", lambda request: links.append(1) if "stream-link" in request.url else None)
 
     def refuse_once(route):
         url = route.request.url
@@ -111,6 +112,7 @@ def test_what_could_not_be_read_is_read_again(site, hand, opened):
     page.clock.install()
     page.route("**variant=thumbnail", refuse_once)
     page.route("**/v1/models", refuse_once)
+    page.route("**/stream-link", refuse_once)
     page.get_by_role("link", name="Clips").click()
     wait_until(lambda: page.clock.run_for(1000) or len(refused) == 2)
     wait_until(lambda: page.clock.run_for(1000) or page.locator(".picture img").count())
@@ -118,7 +120,12 @@ def test_what_could_not_be_read_is_read_again(site, hand, opened):
     refused.clear()
     page.evaluate("(id) => { location.hash = `/clips/${id}`; }", video)
     wait_until(lambda: page.clock.run_for(1000) or page.get_by_role("button", name="Remix").count())
-    assert [url.rpartition("/")[2] for url in refused] == ["models"]
+    wait_until(lambda: page.clock.run_for(1000) or page.locator("video[data-kind=stored]").count())
+    assert sorted(url.rpartition("/")[2] for url in refused) == ["models", "stream-link"]
+    links.clear()
+    page.reload()
+    wait_until(lambda: page.clock.run_for(1000) or page.locator("video[data-kind=stored]").count())
+    assert len(links) == 1, "each one is in the audit log"
 
 
 def test_a_clip_plays_only_under_the_pointer(site, hand, opened):
