@@ -132,7 +132,9 @@ export async function follow(id, onEvent, signal, since) {
         if (event.name === "gone" || (isFinal && !event.data.is_replay)) return;
       }
     } catch (error) {
-      if (signal.aborted || !mayPass(error)) return;
+      if (signal.aborted) return;
+      if (error.status === 404) onEvent("gone", {}); // deleted while there was no stream
+      if (!mayPass(error)) return;
       problem = error;
     } finally {
       close();

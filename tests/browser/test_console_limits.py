@@ -169,6 +169,18 @@ def test_a_hidden_tab_has_no_stream_of_events(site, hand, opened):
     expect(page.locator(".detail")).to_have_attribute("data-status", "completed")
 
 
+def test_a_clip_that_was_deleted_while_its_tab_was_hidden_is_shown_as_deleted(site, hand, opened):
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+        page = opened(f"/#/clips/{video}")
+        wait_until(lambda: site.service.edge.watchers.total == page.evaluate("1"))
+        page.evaluate(SHOW, False)
+        wait_until(lambda: site.service.edge.watchers.total == page.evaluate("0"))
+        client.delete(f"/v1/videos/{video}")
+    page.evaluate(SHOW, True)
+    expect(page.get_by_text("The video was deleted.")).to_be_visible()
+
+
 def test_the_timeline_of_an_open_page_has_each_stage_when_it_begins(site, hand, opened):
     with site.service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
