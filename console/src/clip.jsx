@@ -59,6 +59,9 @@ const shorten = (value) => {
   return text.length > 80 ? `${text.slice(0, 77)}…` : text;
 };
 
+// Text, if someone changed the record in the database.
+const toEntries = (details) => (typeof details === "string" ? [["details", details]] : Object.entries(details));
+
 function Audit({ video }) {
   const { data, reload } = useData(`/v1/videos/${video.id}/audit`);
   useEffect(() => {
@@ -74,10 +77,10 @@ function Audit({ video }) {
             <details>
               <summary>
                 {each.action}
-                <span class="note"> {new Date(each.at * 1000).toLocaleString()}</span>
+                <span class="note"> {each.at === null ? "" : new Date(each.at * 1000).toLocaleString()}</span>
               </summary>
               <dl>
-                {Object.entries(each.details).map(([name, value]) => (
+                {toEntries(each.details).map(([name, value]) => (
                   <div>
                     <dt>{name}</dt>
                     <dd>

@@ -1,4 +1,4 @@
-"""The gallery of the console: pages, filters, selection."""
+"""The clips of the console: pages, filters, selection, pictures, audit records."""
 
 import httpx
 from playwright.sync_api import expect
@@ -147,3 +147,17 @@ def test_a_clip_plays_only_under_the_pointer(site, hand, opened):
     expect(page.locator(".picture video")).to_have_count(1)
     page.mouse.move(1, 1)
     expect(page.locator(".picture video")).to_have_count(0)
+
+
+def test_an_audit_record_that_was_changed_in_the_database_is_shown(site, opened):
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+        client.post(f"/v1/videos/{video}/cancel")
+        shown = client.get(f"/v1/videos/{video}/audit").json()
+    shown["data"][0] |= {"details": "{not JSON", "at": None}
+    page = opened("/#/plan")
+    page.route("**/audit", lambda route: route.fulfill(json=shown))
+    page.evaluate("(id) => { location.hash = `/clips/${id}`; }", video)
+    page.locator(".audit summary").first.click()
+    expect(page.locator(".audit dd").first).to_have_text("{not JSON")
+    expect(page.locator(".audit summary").first).to_have_text("created ")
