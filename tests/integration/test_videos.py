@@ -2,9 +2,11 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from filmgate.models.cards import ServedModels
 from filmgate.scheduling.workers import TIMEOUT_SECONDS
 from tests.service import CLIP, SPRITESHEET, THUMBNAIL, running, settings_for
 from tests.stores import parts_of
@@ -68,6 +70,18 @@ def test_without_a_live_worker_the_position_is_known_and_the_eta_is_not(tmp_path
         service.services.forecast.refresh()
         video = create(client)
         assert (video["queue_position"], video["eta_seconds"]) == (2, None)
+
+
+def test_videos_of_a_model_whose_worker_restarts_are_still_listed(service, client, monkeypatch):
+    """No card is known while a worker without one loads: its limits are those of the loaded pipeline."""
+    models = service.services.models
+    film = replace(models.default, name="film")
+    monkeypatch.setattr(models, "_read_served", lambda: ServedModels((film,), frozenset({"film"})))
+    made = client.post("/v1/videos", json={"prompt": PROMPT, "model": "film"}).json()
+    monkeypatch.setattr(models, "_read_served", lambda: ServedModels((), frozenset({"film"})))
+    assert client.get(f"/v1/videos/{made['id']}").json()["id"] == made["id"]
+    listed = client.get("/v1/videos", params={"model": "film"}).json()["data"]
+    assert [(video["id"], video["model"]) for video in listed] == [(made["id"], "film")]
 
 
 def test_json_multipart_and_form_bodies_are_equivalent(client):

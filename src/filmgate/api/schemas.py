@@ -8,7 +8,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from filmgate.api.forms import Form
 from filmgate.api.services import Services
-from filmgate.errors import JobNotFound, ModelNotFound
+from filmgate.errors import JobNotFound
 from filmgate.jobs import (
     JOB_ID_PATTERN,
     Job,
@@ -288,20 +288,15 @@ def _progress_of(job: Job) -> int:
 
 def _seconds_of(services: Services, spec: VideoSpec) -> float:
     """The length as requested: 33 frames of a causal model at 16 per second are 2 seconds."""
-    try:
-        frames = services.models.find(spec.model).limits.frames
-    except ModelNotFound:
-        return spec.seconds
-    return frames.seconds(spec.frames, spec.fps)
+    card = services.models.get(spec.model)
+    return card.limits.frames.seconds(spec.frames, spec.fps) if card is not None else spec.seconds
 
 
 def warnings_of(services: Services, job: Job) -> list[str]:
     """Ways in which the clip differs from the request."""
     reduced = [_REDUCED.format(job.clip.reduced_to)] if job.clip and job.clip.reduced_to else []
-    try:
-        return services.models.find(job.spec.model).warnings(job.spec) + reduced
-    except ModelNotFound:
-        return reduced
+    card = services.models.get(job.spec.model)
+    return (card.warnings(job.spec) if card is not None else []) + reduced
 
 
 class VideoEstimate(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Query
 
-from filmgate.errors import ModelNotFound
+from filmgate.errors import ModelLoading, ModelNotFound
 from filmgate.jobs import JobState
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.records import JobFilter
@@ -55,8 +55,8 @@ class VideoFilter:
     def _model(self, models: ModelRegistry) -> str | None:
         try:
             return models.find(self.model).name if self.model else None
-        except ModelNotFound:
-            return self.model  # a model that is no longer served may have clips
+        except (ModelLoading, ModelNotFound):
+            return self.model  # a model that no worker serves now may have clips
 
 
 NO_FILTER = VideoFilter()

@@ -94,7 +94,7 @@ class ModelRegistry:
     def default(self) -> ModelCard:
         """The configured default model, or a served one while no worker serves it. Raises ModelNotServed."""
         served = self._read_served().names
-        configured = self._find(self._default)
+        configured = self.get(self._default)
         if configured is not None and (not served or configured.name in served):
             return configured
         if configured is None and self._default in served:
@@ -113,10 +113,13 @@ class ModelRegistry:
         return self._from_files + served
 
     def find(self, name: str | None) -> ModelCard:
-        """The card with this name or alias; the default model's for None. Raises ModelNotFound."""
+        """The card with this name or alias; the default model's for None.
+
+        Raises ModelNotFound, and ModelNotServed while only a worker that is loading knows the limits.
+        """
         if name is None:
             return self.default
-        card = self._find(name)
+        card = self.get(name)
         if card is None and name in self._aliases:
             return self.find(self._aliases[name])
         if card is None and canonical_name(name) in map(canonical_name, self._read_served().names):
@@ -143,10 +146,13 @@ class ModelRegistry:
         """All other names of a model."""
         meant = {card.name, None} if self.is_default(card) else {card.name}
         aliases = (alias for alias, name in self._aliases.items() if name in meant)
-        return [*card.aliases, *(alias for alias in aliases if self._find(alias) is None)]
+        return [*card.aliases, *(alias for alias in aliases if self.get(alias) is None)]
 
-    def _find(self, name: str) -> ModelCard | None:
-        """By its exact name, else by any spelling or the hub id of a catalog model."""
+    def get(self, name: str) -> ModelCard | None:
+        """The card by its exact name, else by any spelling or the hub id of a catalog model.
+
+        None for a model that no worker serves any more, or not yet again: its videos remain.
+        """
         if name in self._by_name:
             return self._by_name[name]
         cards, wanted = self.cards, canonical_name(name)
