@@ -19,11 +19,13 @@ from filmgate.errors import (
 )
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.models.requests import Upload
+from filmgate.pipeline.requests import to_clip_request
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.images import bomb, png
 from tests.moderation_server import FORBIDDEN, moderation_server
 from tests.service import running, settings_for
+from tests.tickets import make_spec
 from tests.waiting import wait_until
 
 SETTINGS = AdmissionSettings(image_max_pixels=10_000)
@@ -44,6 +46,38 @@ def test_an_image_is_encoded_again_without_metadata():
     assert (image.format, image.mode, image.size) == ("PNG", "RGB", (10, 20))
     assert not image.getexif()
     assert b"secret location" not in cleaned
+
+
+def seen_by_the_model(image, kind="PNG", **options):
+    """The left pixel of an image after admission, and as `filmgate generate --image` reads it."""
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    cleaned = Image.open(io.BytesIO(clean_image(upload(out.getvalue()), SETTINGS)))
+    request = to_clip_request(make_spec(width=32, height=16, steps=2, seed=1, guidance=1.0), out.getvalue())
+    assert request.image.getpixel((0, 0)) == cleaned.getpixel((0, 0))
+    return cleaned.getpixel((0, 0))
+
+
+def test_an_image_with_16_bits_of_grey_keeps_its_shades():
+    """Pillow alone makes white of everything above 255 of 65,535."""
+    for level, shade in ((0, 0), (32_896, 128), (65_535, 255)):
+        assert seen_by_the_model(Image.new("I;16", (32, 16), level)) == (shade, shade, shade)
+
+
+def test_transparent_parts_of_an_image_are_white():
+    """Not the colour that the file has there, which no viewer shows. Optimisers write palettes with alpha."""
+    erased = Image.new("RGBA", (32, 16), (200, 0, 0, 0))
+    erased.paste((0, 200, 0, 255), (16, 0, 32, 16))
+    for image in (erased, erased.quantize(4)):
+        assert seen_by_the_model(image) == (255, 255, 255)
+    assert seen_by_the_model(erased, "WEBP", lossless=True) == (255, 255, 255)
+
+
+def test_a_photo_with_a_damaged_exif_block_is_read():
+    broken = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01\x03\0\x01\0\0\0"  # ends within its table
+    out = io.BytesIO()
+    Image.new("RGB", (32, 16)).save(out, "JPEG", exif=broken)
+    assert clean_image(upload(out.getvalue()), SETTINGS).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])

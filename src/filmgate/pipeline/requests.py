@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from io import BytesIO
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from filmgate.errors import InvalidField
 from filmgate.jobs import Size, VideoSpec
 from filmgate.models.quality import FULL
+from filmgate.pipeline.pictures import flatten
 
 MAX_IMAGE_PIXELS = 64_000_000
 
@@ -66,7 +67,11 @@ def _fit_image(data: bytes, size: tuple[int, int]) -> Image.Image:
         with Image.open(BytesIO(data)) as picture:
             if picture.width * picture.height > MAX_IMAGE_PIXELS:
                 raise InvalidField(f"the image has more than {MAX_IMAGE_PIXELS:,} pixels", option="image")
-            upright = ImageOps.exif_transpose(picture).convert("RGB")
+            pixels = flatten(picture)
+    except UnidentifiedImageError as exc:  # whose text is the address of the buffer
+        raise InvalidField(
+            "the image cannot be decoded: it is not PNG, JPEG, WebP or another known format", option="image"
+        ) from exc
     except (OSError, ValueError, Image.DecompressionBombError) as exc:
         raise InvalidField(f"the image cannot be decoded: {exc}", option="image") from exc
-    return ImageOps.fit(upright, size, Image.Resampling.LANCZOS)
+    return ImageOps.fit(pixels, size, Image.Resampling.LANCZOS)

@@ -32,22 +32,22 @@ def main() -> int:
 
 def plain_png(data: bytes, max_pixels: int) -> bytes:
     """The first frame as an upright RGB PNG without metadata. Raises ValueError with the reason."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
-    warnings.simplefilter("error")
+    from filmgate.pipeline.pictures import flatten
+
+    # Pillow also warns about a damaged EXIF block, which viewers ignore.
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
     Image.MAX_IMAGE_PIXELS = max_pixels
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            if image.width * image.height > max_pixels:
-                raise ValueError(
-                    f"the image has {image.width}x{image.height} pixels; the limit is {max_pixels}"
-                )
-            pixels = ImageOps.exif_transpose(image).convert("RGB")
+            pixels = flatten(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as exc:
         raise ValueError(f"the image has more than {max_pixels} pixels") from exc
     except UnidentifiedImageError as exc:
         raise ValueError("the image is not PNG, JPEG or WebP") from exc
-    except (OSError, SyntaxError, MemoryError, Warning) as exc:
+    except (OSError, SyntaxError, MemoryError, ValueError) as exc:
         raise ValueError("the image is damaged; send a file that other programs open") from exc
     fresh = Image.frombytes("RGB", pixels.size, pixels.tobytes())
     out = io.BytesIO()
