@@ -180,6 +180,13 @@ def test_a_corrupted_byte_is_found_and_only_its_file_is_downloaded_again(site):
     assert cache.verify(location).damaged == ()
 
 
+def test_verifying_a_model_that_was_not_pulled_creates_nothing(site):
+    """A mistyped data folder stays a folder that does not exist."""
+    with pytest.raises(ModelError, match="is not in the cache"):
+        site.cache().verify(site.add())
+    assert not (site.folder / "cache").exists()
+
+
 def test_a_damaged_model_may_be_evicted_while_it_is_verified(site, monkeypatch):
     cache, location = site.cache(), site.add()
     acquired = cache.acquire(location)

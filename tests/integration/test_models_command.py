@@ -136,9 +136,18 @@ def test_a_version_is_never_overwritten(site, folder):
     site.remote(site.url.replace("v1", "v2")).push(folder)
 
 
-def test_the_first_of_two_concurrent_pushes_wins(site, folder):
+def test_the_first_of_two_concurrent_pushes_wins(site, folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model_index.json").write_text('{"_class_name": "Other"}')
     with pytest.raises(UsageError, match="another push"):
-        site.remote().push(folder, lambda _path: site.remote().push(folder))
+        site.remote().push(folder, lambda _path: site.remote().push(other))
+
+
+def test_a_push_that_finds_its_own_manifest_has_succeeded(site, folder):
+    """boto3 repeats the last request if its response is lost; S3 rejects the repetition."""
+    site.remote().push(folder, lambda _path: site.remote().push(folder))
+    assert site.remote().push(folder).is_already_published
 
 
 def test_a_folder_that_is_not_a_pipeline_is_not_pushed(site, tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmgate.errors import ModelError
-from filmgate.models.weights.manifest import FileRecord, Manifest, parse_manifest
+from filmgate.models.weights.manifest import FileRecord, Manifest, build_manifest, parse_manifest
 
 SHA = "ab" * 32
 FILE = FileRecord("vae/config.json", 12, SHA)
@@ -19,6 +19,18 @@ def test_a_manifest_is_equal_after_a_json_round_trip():
 
 def test_another_file_changes_the_digest():
     assert Manifest((FILE,)).digest != Manifest((FileRecord(FILE.path, 13, SHA),)).digest
+
+
+def test_a_manifest_includes_linked_folders(tmp_path):
+    """Models share text encoders. A version without them cannot be loaded, and cannot be replaced."""
+    model, shared = tmp_path / "model", tmp_path / "shared"
+    for folder in (model, shared, model / ".cache"):
+        folder.mkdir()
+        (folder / "weights.safetensors").write_bytes(b"weights")
+    (model / "text_encoder").symlink_to(shared)
+    (shared / "back").symlink_to(model)
+    paths = [file.path for file in build_manifest(model).files]
+    assert paths == ["text_encoder/weights.safetensors", "weights.safetensors"]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", "", "a\\b", "vae/.."])

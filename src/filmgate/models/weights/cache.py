@@ -79,10 +79,13 @@ class ModelCache:
         damaged files again, and only those.
         """
         entry = CacheEntry(self._folder, location)
+        missing = ModelError(f"{location.url} is not in the cache; run `filmgate models pull`")
+        if not entry.is_published:  # before the lock, whose file would create a folder for the cache
+            raise missing
         with acquire_lock(entry.lock_path, is_shared=True):
             manifest = entry.read_manifest()
             if manifest is None or not entry.is_published:
-                raise ModelError(f"{location.url} is not in the cache; run `filmgate models pull`")
+                raise missing
             damaged = tuple(file.path for file in manifest.files if not _is_intact(entry.model, file))
         if not damaged or (lock := entry.try_exclusive()) is None:
             return Verification(location.url, damaged, is_withdrawn=False)

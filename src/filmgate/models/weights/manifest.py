@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -74,17 +75,14 @@ def parse_manifest(content: Any, source: str) -> Manifest:
 
 
 def build_manifest(folder: Path) -> Manifest:
-    """The manifest of a diffusers folder or of an adapter, a folder with one safetensors file.
-
-    Hidden files, in which a hub keeps its metadata, are left out.
-    """
+    """The manifest of a diffusers folder or of an adapter, a folder with one safetensors file."""
     if not (folder / INDEX_FILE).is_file() and len(list(folder.glob("*.safetensors"))) != 1:
         raise UsageError(
             f"{folder} is neither a diffusers pipeline, which has a {INDEX_FILE}, nor a LoRA adapter, a "
             "folder with one safetensors file",
             option="FOLDER",
         )
-    paths = [path for path in sorted(folder.rglob("*")) if _is_listed(path, folder)]
+    paths = sorted(path for path in _find_files(folder) if path != folder / MANIFEST_FILE)
     with ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash") as threads:
         digests = threads.map(hash_file, paths)
         return Manifest(
@@ -95,10 +93,16 @@ def build_manifest(folder: Path) -> Manifest:
         )
 
 
-def _is_listed(path: Path, folder: Path) -> bool:
-    inside = path.relative_to(folder)
-    is_hidden = any(part.startswith(".") for part in inside.parts)
-    return path.is_file() and not is_hidden and inside.as_posix() != MANIFEST_FILE
+def _find_files(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """All files but hidden ones, in which a hub keeps its metadata. Follows links to shared folders."""
+    inside = (*inside, folder.resolve())
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and path.resolve() not in inside:  # a link may lead back
+            yield from _find_files(path, inside)
 
 
 def is_variant(name: str) -> bool:

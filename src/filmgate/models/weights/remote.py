@@ -105,15 +105,20 @@ class Remote:
         return True
 
     def _push_manifest(self, manifest: Manifest) -> None:
-        """Publishes the version. If two pushes race, only the first succeeds."""
-        with _s3_errors():
-            self._client.put_object(
-                **self._object(MANIFEST_FILE),
-                Body=manifest.to_json().encode(),
-                ContentType="application/json",
-                IfNoneMatch="*",
-                **self._encryption(),
-            )
+        """Publishes the version. If two pushes of different files race, only the first succeeds."""
+        try:
+            with _s3_errors():
+                self._client.put_object(
+                    **self._object(MANIFEST_FILE),
+                    Body=manifest.to_json().encode(),
+                    ContentType="application/json",
+                    IfNoneMatch="*",
+                    **self._encryption(),
+                )
+        except UsageError:
+            # boto3 repeats a request whose response was lost: then the version is the one of this push.
+            if self._find_manifest() != manifest:
+                raise
 
     def _find_manifest(self) -> Manifest | None:
         text: bytes | None = None
