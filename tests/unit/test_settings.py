@@ -101,6 +101,9 @@ def test_secrets_are_masked():
     assert masked("pipeline.crf", 18) == 18
     url = "postgresql://film:hunter2@db:5432/gate"
     assert masked("queue.url", url) == "postgresql://film:********@db:5432/gate"
+    for password in ("k/9+x=", "p@ss/word"):  # as base64 has them
+        url = f"postgresql://film:{password}@db:5432/gate"
+        assert masked("queue.url", url) == "postgresql://film:********@db:5432/gate"
     url = "postgresql://db/gate?user=film&password=hunter2&sslmode=require"
     assert masked("queue.url", url) == "postgresql://db/gate?user=film&password=********&sslmode=require"
 

@@ -44,4 +44,5 @@ def masked(key: str, value: object) -> object:
 
 
 _SECRET_WORDS = ("secret", "password", "token", "api_key")
-_URL_PASSWORD = re.compile(r"(://[^/@:]*:)[^/@]+(?=@)|([?&][a-z]*password=)[^&]+")
+# A password may contain any character: databases are opened with `/` in it, too.
+_URL_PASSWORD = re.compile(r"(://[^/@:]*:).+(?=@)|([?&][a-z]*password=)[^&]+")
