@@ -139,7 +139,8 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
 def find_models(given: list[str]) -> dict[str, str]:
     """Locations by model name, of any number of `--model`.
 
-    Raises UsageError for a model that cannot be loaded from anywhere, and for two models of one name.
+    Raises UsageError for a model that cannot be loaded from anywhere, for two models of one name, and for a
+    name that no request could contain.
     """
     from filmgate.models.names import check_location, name_model
 
@@ -147,6 +148,12 @@ def find_models(given: list[str]) -> dict[str, str]:
     for text in given:
         model = name_model(text)
         check_location(model.location)
+        if "+" in model.name:
+            raise UsageError(
+                f"the name {model.name} contains +, which requests put before an adapter; choose another one "
+                "with NAME=LOCATION",
+                option="--model",
+            )
         if models.setdefault(model.name, model.location) != model.location:
             raise UsageError(
                 f"two models have the name {model.name}; name one of them with NAME=LOCATION",

@@ -24,6 +24,16 @@ def test_a_model_without_a_name_is_called_by_its_last_part(given, models):
     assert {model.name: model.location for model in map(name_model, given)} == models
 
 
+@pytest.mark.parametrize("given", ["wan+film=miniature", "wan+film"])
+def test_a_model_that_no_request_could_name_is_an_error(given, tmp_path, monkeypatch):
+    """`"model": "wan+film"` means the adapter film of the model wan."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wan+film").mkdir()
+    (tmp_path / "wan+film" / "model_index.json").touch()
+    with pytest.raises(UsageError, match=r"the name wan\+film contains \+"):
+        find_models([given])
+
+
 def test_two_models_of_one_name_are_an_error_unless_they_are_the_same():
     assert find_models(["flipbook", "tiny=miniature", "flipbook"]) == {
         "flipbook": "flipbook",
