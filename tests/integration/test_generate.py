@@ -134,6 +134,14 @@ def test_a_batch_loads_the_model_once_and_numbers_its_clips(tmp_path, run):
     assert seeds == ["7", "8", "7", "8"]
 
 
+def test_every_clip_of_a_batch_is_checked_before_the_first_is_rendered(tmp_path, run):
+    """Also for a model without a card, whose limits are known once it is loaded."""
+    (tmp_path / "prompts.txt").write_text(f"a red ball\n{'long ' * 1000}\n")
+    code, printed = run("--prompts", "prompts.txt", "--model", "miniature", *TINY)
+    assert (code, list(tmp_path.glob("*.mp4"))) == (2, [])
+    assert "prompt has 5000 characters; the limit is 4000" in printed
+
+
 def test_a_clip_may_be_written_to_stdout_and_scaled(monkeypatch, capfdbinary, tmp_path):
     monkeypatch.chdir(tmp_path)
     tiny = ["--model", "miniature", "--size", "66x70", *TINY[2:]]

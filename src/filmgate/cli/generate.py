@@ -266,6 +266,8 @@ def render_all(
                     check_target(path, option)
             control = stack.enter_context(shown_progress(f"loading {model.name}"))
             loaded = stack.enter_context(LocalModel(model, settings, pull_progress(), adapters))
+        for task in tasks:  # before hours of rendering
+            loaded.check(task.request)
         return [loaded.render(task.request, task.path, paths, control) for task in tasks]
 
 

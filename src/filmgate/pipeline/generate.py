@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from filmgate.jobs import VideoSpec
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.names import NamedModel
 from filmgate.models.requests import VideoRequest, check_request
@@ -48,6 +49,11 @@ class LocalModel:
     def __exit__(self, *_error: object) -> None:
         self._held.close()
 
+    def check(self, request: VideoRequest) -> VideoSpec:
+        """The spec of a request. Raises UsageError for values outside the model's limits."""
+        settings = self._settings
+        return check_request(request, self.name, self._limits, settings.admission, settings.pipeline.codec)
+
     def render(
         self,
         request: VideoRequest,
@@ -55,9 +61,8 @@ class LocalModel:
         stills: StillPaths | None = None,
         control: Control | None = None,
     ) -> RenderReport:
-        """Render one clip. Raises UsageError for values outside the model's limits."""
-        settings = self._settings
-        spec = check_request(request, self.name, self._limits, settings.admission, settings.pipeline.codec)
+        """Render one clip. Raises what `check` raises."""
+        spec = self.check(request)
         clip = to_clip_request(spec, request.image.data if request.image else None)
         metadata = {"model": self.name, "seed": str(clip.seed)}
         outputs = ClipOutputs(metadata, stills or StillPaths())
