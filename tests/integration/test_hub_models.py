@@ -83,6 +83,22 @@ def test_a_file_that_arrives_damaged_is_refused_and_fetched_again(server):
     assert hub.pull_hub_model(ID).is_whole
 
 
+def test_a_damaged_model_is_listed_as_incomplete_until_it_is_pulled_again(server):
+    """Its other files still fill the disk."""
+
+    def states():
+        return [
+            model.state for model in inventory.list_stored_models(load_settings({})) if model.source == "hub"
+        ]
+
+    folder = hub.pull_hub_model(ID).folder
+    (folder / "model_index.json").resolve().write_bytes(b"damaged")
+    assert hub.verify_hub_model(ID).damaged == ("model_index.json",)
+    assert states() == ["incomplete"]
+    hub.pull_hub_model(ID)
+    assert states() == ["ready"]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"manifest": {"format": 1, "files": []}}'])
 def test_a_damaged_pin_is_an_error_that_a_pull_repairs(server, text):
     pin = hub.pull_hub_model(ID).folder.parents[1] / hub.PIN_FILE

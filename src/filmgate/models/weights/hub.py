@@ -78,10 +78,10 @@ def find_hub_model(text: str) -> HubModel | None:
 
 
 def list_hub_models() -> list[HubModel]:
-    """All pinned models, by id."""
+    """All pinned models, whole or not, by id."""
     pins = sorted(Path(constants.HF_HUB_CACHE).glob(f"models--*/{PIN_FILE}"))
     ids = (pin.parent.name.removeprefix("models--").replace("--", "/", 1) for pin in pins)
-    return [model for hub_id in ids if (model := find_hub_model(hub_id)) is not None]
+    return [model for hub_id in ids if (model := _read_pin(hub_id)) is not None]
 
 
 def is_in_hub_cache(hub_id: str) -> bool:

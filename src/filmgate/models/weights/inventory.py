@@ -66,8 +66,8 @@ def _from_hub() -> Iterator[StoredModel]:
     from filmgate.models.weights.hub import list_hub_models  # noqa: PLC0415 - part of the worker extra
 
     for model in list_hub_models():
-        size = model.manifest.total_bytes
-        yield StoredModel(model.id, "hub", str(model.folder), size, "ready", model.revision, model.licence)
+        size, state = model.manifest.total_bytes, "ready" if model.is_whole else "incomplete"
+        yield StoredModel(model.id, "hub", str(model.folder), size, state, model.revision, model.licence)
 
 
 def _from_s3(settings: Settings) -> Iterator[StoredModel]:
