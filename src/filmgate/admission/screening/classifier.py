@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from filmgate.admission.screening.base import Label
 from filmgate.admission.screening.rules import Rule, RuleSet
 from filmgate.admission.screening.terms import (
+    Match,
     Term,
     Terms,
     folded_text,
@@ -54,7 +55,7 @@ class RulesClassifier:
             for number, terms in enumerate(rule.lists):
                 for term in terms:
                     self._lists.setdefault(term, []).append((rule, number))
-        self._terms = Terms(self._lists)
+        self._terms = Terms([*self._lists, *rules.harmless])
 
     @property
     def name(self) -> str:
@@ -88,7 +89,7 @@ class RulesClassifier:
         present: dict[str, set[int]] = {}
         for matches in self._terms.search(visible):
             ordered: dict[str, list[Spans]] = {}
-            for match in matches:
+            for match in self._without_harmless(matches):
                 for rule, number in self._lists[match.term]:
                     if rule.within_letters is None:
                         present.setdefault(rule.id, set()).add(number)
@@ -101,6 +102,14 @@ class RulesClassifier:
         for rule in self._rules.rules:
             if len(present.get(rule.id, ())) == len(rule.lists) > 0:
                 yield Label(rule.id, rule.category)
+
+    def _without_harmless(self, matches: Sequence[Match]) -> Iterator[Match]:
+        """The matches outside harmless phrases."""
+        letters: set[int] = set()
+        for match in matches:
+            if match.term in self._rules.harmless:
+                letters.update(range(match.start, match.end))
+        return (match for match in matches if not letters.issuperset((match.start, match.end - 1)))
 
 
 def _follow(lists: list[Spans], within_letters: int) -> bool:

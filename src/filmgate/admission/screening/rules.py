@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -45,6 +45,7 @@ class _File(BaseModel):
     rules: list[_Rule] = []
     extend: dict[str, list[list[str]]] = {}  # more words for the lists of a rule in another file
     unsplit: list[str] = []  # words whose parts are ordinary words
+    harmless: list[str] = []  # phrases in which no word counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class RuleSet:
 
     categories: dict[str, Category]
     rules: tuple[Rule, ...]
+    harmless: frozenset[Term] = frozenset()
 
     def require_changeable(self, name: str, option: str) -> None:
         """Raises UsageError unless a tenant may have another action for this category."""
@@ -136,7 +138,10 @@ def _merge(documents: dict[str, _File]) -> RuleSet:
             )
     if more:
         raise SettingsError(f"{sources}: no rule has the id {min(more)}", option=_OPTION)
-    return RuleSet(categories, rules)
+    harmless = (
+        _to_terms("harmless", source, [document.harmless], unsplit) for source, document in documents.items()
+    )
+    return RuleSet(categories, rules, frozenset(chain.from_iterable(harmless)))
 
 
 def _compile(rule: _Rule, source: str, more: list[list[list[str]]], unsplit: set[str]) -> Rule:
