@@ -282,9 +282,9 @@ def _limits(field: FieldInfo) -> str:
 
 def _bounds(field: FieldInfo) -> Iterator[str]:
     for bound in field.metadata:
-        for name, text in (("ge", "at least"), ("gt", "more than"), ("le", "at most")):
+        for name, text in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
             if (value := getattr(bound, name, None)) is not None:
-                yield f"{text} {value:g}" if value < 1e6 else f"{text} {value}"
+                yield f"{text} {value:g}" if value < 1e6 else f"{text} {value:.0f}"
 
 
 _METRICS = """\
