@@ -196,6 +196,14 @@ def test_an_extension_that_fits_no_rule_is_a_settings_error(tmp_path, extension,
         rules_folder(tmp_path, en=LANGUAGES, de=f"[extend]\n{extension}")
 
 
+def test_two_rules_of_one_id_are_a_settings_error(tmp_path):
+    """Their lists would count together: a text that one of them rejects could match only the other."""
+    flagged = "[categories]\nsports = { action = 'flag' }\n"
+    flagged += "[[rules]]\nid = 'fights.start'\ncategory = 'sports'\nall_of = [['ring'], ['bell'], ['gong']]"
+    with pytest.raises(SettingsError, match=r"two rules have the id fights\.start; add words .* \[extend\]"):
+        rules_folder(tmp_path, en=LANGUAGES, mine=flagged)
+
+
 def test_a_folder_without_rules_is_a_settings_error(tmp_path):
     with pytest.raises(SettingsError, match="contains no .toml file"):
         open_rules(str(tmp_path))

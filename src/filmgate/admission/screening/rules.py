@@ -130,8 +130,14 @@ def _merge(documents: dict[str, _File]) -> RuleSet:
         for source, document in documents.items()
         for rule in document.rules
     )
-    sources = ", ".join(documents)
+    sources, known = ", ".join(documents), set[str]()
     for rule in rules:
+        if rule.id in known:
+            raise SettingsError(
+                f"{sources}: two rules have the id {rule.id}; add words to a rule under [extend]",
+                option=_OPTION,
+            )
+        known.add(rule.id)
         if rule.category not in categories:
             raise SettingsError(
                 f"{sources}: rule {rule.id} has the unknown category {rule.category}", option=_OPTION
