@@ -174,6 +174,12 @@ class ModelLimits:
         )
         if not all(isinstance(value, int) for value in (*size, frames, fps, steps)):
             raise TypeError("width, height, frames, fps and steps must be whole numbers")
+        for option, name, value in (
+            ("size", "multiple", self.size.multiple),
+            ("frames", "step", self.frames.step),
+        ):
+            if value < 1:
+                raise UnsupportedValue(f"{name} must be at least 1, got {value}", option=option)
         self.size.check("the model", size)
         self.frames.check("the model", None, frames, fps)
         self.fps.check("fps", fps)

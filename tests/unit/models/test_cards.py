@@ -55,7 +55,9 @@ def test_an_invalid_card_is_an_error_that_names_the_key(text, key):
     ("key", "known", "wrong"),
     [
         ("size", "default = [256, 256]", "default = [250, 256]"),
+        ("size", "multiple = 32", "multiple = 0"),
         ("frames", "default = 33", "default = 32"),
+        ("frames", "step = 4", "step = 0"),
         ("steps", "default = 10", "default = 0"),
         ("guidance", "default = 1.0", "default = 0.5"),
     ],
