@@ -318,14 +318,15 @@ def test_the_file_of_adapters_is_checked_at_start(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[a]\nmodel = "wan"\n', "a.location"),
-        ("colour = 1\n", "a.colour"),
+        ('[a]\nmodel = "wan"\n', "a.location is missing"),
+        ("colour = 1\n", "a.colour: is not a known key"),
         ('steps = "four"\n', "a.steps"),
         ("steps = 0\n", "a.steps"),
         ("scale = 9.0\n", "a.scale"),
         ("scale = nan\n", "a.scale"),
         ("guidance = -1\n", "a.guidance"),
         ("tenant = 3\n", "a.tenant"),
+        ("a = [3]\n", "a: must be an object"),
         ("[a", "end of a table"),
         ('["a+b"]\nmodel = "wan"\nlocation = "/a"\n', "the name a\\+b"),
     ],

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from filmgate.errors import SettingsError
+from filmgate.settings.wording import explain
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def read_tables(kind: type[T], text: str, source: str, option: str) -> dict[str,
     except ValidationError as exc:
         first = exc.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{source}: {key}: {first['msg']}", option=option) from exc
+        raise SettingsError(f"{source}: {explain(key, first)}", option=option) from exc
 
 
 def _named(name: str, table: object) -> object:
