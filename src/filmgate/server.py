@@ -31,7 +31,7 @@ from filmgate.database.task_claims import claim_task
 from filmgate.maintenance.offboarding import Offboarding
 from filmgate.maintenance.retention import Retention
 from filmgate.models.adapters import open_adapters
-from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
+from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases, parse_names
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker, BreakerCollector
@@ -160,7 +160,8 @@ def open_models(
     database: Database, settings: AdmissionSettings, read_starting: Callable[[], frozenset[str]]
 ) -> ModelRegistry:
     """The models that a request can name: shipped, configured, announced by workers, or loading now."""
-    served = TtlCache(WorkerRegistry(database).served, _CARDS_SECONDS)
+    cold = parse_names(settings.scale_from_zero)
+    served = TtlCache(partial(WorkerRegistry(database).served, cold), _CARDS_SECONDS)
 
     def read_served() -> ServedModels:
         known = served.get()

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from filmgate.database.schema import workers
 from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, SourceKind, WorkerId
-from filmgate.models.cards import open_registry
+from filmgate.models.cards import ServedModels, open_registry
 from filmgate.scheduling.workers import (
     TIMEOUT_SECONDS,
     GpuStatus,
@@ -46,6 +46,21 @@ def test_status_and_cards_are_returned_as_announced(registry, alive):
     registry.heartbeat(managed)
     assert alive() == {"node-1": on_gpu, "node-2": managed}
     assert registry.cards() == [FLIPBOOK, WAN]
+
+
+def test_a_model_that_may_scale_from_zero_keeps_the_card_of_its_last_worker(registry, bench):
+    registry.heartbeat(status(1), [WAN, FLIPBOOK])
+    registry.leave(WorkerId("node-1"))
+    assert registry.served() == ServedModels(absent=frozenset({"flipbook", "wan"}))
+    served = registry.served({"wan", "ltx"})
+    assert (served.cards, served.names, served.absent) == ((WAN,), set(), {"flipbook", "ltx", "wan"})
+    served = registry.served({"*"})
+    assert (served.cards, served.absent) == ((FLIPBOOK, WAN), {"flipbook", "wan"})
+    newer = replace(WAN, version="2")
+    WorkerRegistry(bench.database).heartbeat(status(2), [newer])
+    assert registry.served({"wan"}).cards == (newer,)
+    registry.leave(WorkerId("node-2"))
+    assert registry.served({"wan"}).cards == (newer,)
 
 
 def test_a_worker_without_heartbeats_is_gone_after_the_timeout(registry, alive, clocks):

@@ -1,8 +1,11 @@
 """The first requests of a new user: models that nobody serves, and requests written for Sora."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.jobs import Route
+from filmgate.models.cards import open_registry
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.service import HAND, running, settings_for
 
@@ -45,6 +48,24 @@ def test_a_worker_is_used_from_its_first_heartbeat(unserved):
         request = {"prompt": "a red ball", "model": "flipbook"}
         assert client.post("/v1/videos", json=request).status_code == 200
     registry.leave(HAND)
+
+
+def test_a_model_without_a_card_waits_for_an_autoscaler_once_a_worker_has_served_it(tmp_path):
+    """Its limits are those of the loaded pipeline: the last worker leaves them behind."""
+    settings = settings_for(tmp_path, admission__scale_from_zero="film,ltx", admission__default_model="film")
+    with running(settings) as service, service.client() as client:
+        registry = WorkerRegistry(service.services.queue._database)
+        cards = [replace(open_registry("flipbook").default, name=name) for name in ("film", "gone")]
+        registry.heartbeat(WorkerStatus(HAND, Route.GPU, ("film", "gone"), "cpu"), cards)
+        registry.leave(HAND)
+        video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+        assert (video["model"], video["status"], video["eta_seconds"]) == ("film", "queued", None)
+        for name in ("ltx", "gone"):  # not a 404, after which a client would not try again
+            response = client.post("/v1/videos", json={"prompt": "a red ball", "model": name})
+            assert (response.status_code, response.json()["error"]["code"]) == (503, "model_not_served")
+            assert f"no worker serves {name}, so its limits" in response.json()["error"]["message"]
+        models = {model["id"]: model["is_served"] for model in client.get("/v1/models").json()["data"]}
+    assert models == {"flipbook": False, "miniature": False, "film": False}
 
 
 def test_a_served_model_replaces_a_default_that_nobody_serves(tmp_path):

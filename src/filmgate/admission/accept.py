@@ -34,7 +34,7 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.adapters import AdapterRegistry
-from filmgate.models.cards import ModelRegistry
+from filmgate.models.cards import ModelRegistry, parse_names
 from filmgate.models.requests import VideoRequest, check_request, inherit, parse_sizes
 from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
@@ -101,7 +101,7 @@ class Admission:
         self._estimator = Estimator(services.reader)
         self._sources = Sources(services.reader, services.store, settings)
         parse_sizes(settings.scaled_sizes, "admission.scaled_sizes")  # wrong settings are an error at start
-        self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
+        self._scale_from_zero = parse_names(settings.scale_from_zero)
 
     @property
     def rules(self) -> RuleSet:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 # The newest migration: its number and a digest of the tables below, which a test compares (ADR 118).
-REVISION = "0100_d73b531e"
+REVISION = "0100_f647877f"
 
 # SQLite numbers rows only when the key type is INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -238,6 +238,14 @@ workers = Table(
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("is_draining", Boolean, nullable=False),  # it leases nothing more
+)
+
+# The last card of each model that workers have served: a model may scale from zero workers.
+model_cards = Table(
+    "model_cards",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("card", Text, nullable=False),
 )
 
 # What the canary of a model must look like on one kind of device; compressed luma, a few tens of kilobytes.

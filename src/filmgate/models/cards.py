@@ -8,7 +8,14 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from filmgate.catalog.names import canonical_name
-from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError, UnsupportedValue
+from filmgate.errors import (
+    FilmgateError,
+    ModelLoading,
+    ModelNotFound,
+    ModelNotServed,
+    SettingsError,
+    UnsupportedValue,
+)
 from filmgate.jobs import VideoSpec
 from filmgate.models.limits import ModelLimits
 from filmgate.models.tables import read_tables, read_text
@@ -63,10 +70,14 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """What workers serve now: `cards` they announce, `names` of all models they serve or are loading."""
+    """What workers serve now: `cards` they announce, `names` of all models they serve or are loading.
+
+    The models in `absent` had a worker, or may get one. Those that may scale from zero keep their card.
+    """
 
     cards: tuple[ModelCard, ...] = ()
     names: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
 
 
 class ModelRegistry:
@@ -122,14 +133,23 @@ class ModelRegistry:
         card = self.get(name)
         if card is None and name in self._aliases:
             return self.find(self._aliases[name])
-        if card is None and canonical_name(name) in map(canonical_name, self._read_served().names):
-            raise _loading(name)
         if card is None:
-            names = [each.name for each in self.cards]
-            near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"available models: {', '.join(sorted(names))}"
-            raise ModelNotFound(f"no model is named {name[:60]!r}; {hint}", option="model")
+            raise self._no_card(name)
         return card
+
+    def _no_card(self, name: str) -> FilmgateError:
+        served, wanted = self._read_served(), canonical_name(name)
+        if wanted in map(canonical_name, served.names):
+            return _loading(name)
+        if wanted in map(canonical_name, served.absent):
+            return ModelNotServed(
+                f"no worker serves {name}, so its limits are not known; start one with "
+                f"`filmgate worker --model {name}`, or add a card with admission.models_file"
+            )
+        names = [each.name for each in self.cards]
+        near = get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"available models: {', '.join(sorted(names))}"
+        return ModelNotFound(f"no model is named {name[:60]!r}; {hint}", option="model")
 
     def is_default(self, card: ModelCard) -> bool:
         """Whether requests that name no model use this one."""
@@ -162,6 +182,11 @@ class ModelRegistry:
 
 def _loading(model: str) -> ModelLoading:
     return ModelLoading(f"a worker is loading {model}; try again when it is ready")
+
+
+def parse_names(text: str) -> frozenset[str]:
+    """The names in a setting such as `admission.scale_from_zero`."""
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_aliases(text: str) -> dict[str, str | None]:

@@ -4,7 +4,7 @@ A worker is alive until it has been silent for TIMEOUT_SECONDS. Times are on the
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from filmgate.database import Database
 from filmgate.database.records import read_record
-from filmgate.database.schema import workers
+from filmgate.database.schema import model_cards, workers
 from filmgate.database.upserts import insert_into
 from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, TenantId, WorkerId
@@ -68,12 +68,14 @@ class WorkerRegistry:
         self._database = database
         # What the history of devices contains of the workers of this process.
         self._recorded: dict[WorkerId, DeviceSeconds] = {}
+        self._kept_cards: tuple[ModelCard, ...] = ()
 
     def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> bool:
         """Record that the worker is alive and what it serves. Deletes the rows of workers that are gone.
 
         Returns whether an operator asked the worker to drain and it does not drain yet.
         """
+        cards = tuple(cards)
         row = {
             "id": status.worker_id,
             "route": status.route,
@@ -84,7 +86,7 @@ class WorkerRegistry:
             "speed": status.speed,
             "gpu": json.dumps(asdict(status.gpu)) if status.gpu else None,
             "device_seconds": json.dumps(asdict(status.device_seconds)) if status.device_seconds else None,
-            "cards": json.dumps([asdict(card) for card in cards], default=sorted),
+            "cards": _to_json(cards),
         }
         with self._database.write(is_durable=False) as connection:
             now = self._database.steady_now(connection)
@@ -99,6 +101,9 @@ class WorkerRegistry:
             if (seconds := status.device_seconds) is not None:
                 passed = seconds.since(self._recorded.get(status.worker_id, DeviceSeconds()))
                 record_device(connection, status.worker_id, passed, self._database.now(connection))
+            if cards != self._kept_cards:
+                _keep_cards(connection, cards)
+        self._kept_cards = cards
         if seconds is not None:
             self._recorded[status.worker_id] = seconds
         return is_draining and not status.is_draining
@@ -131,12 +136,21 @@ class WorkerRegistry:
         found = {card.name: card for row in rows for card in _read_cards(row.id, row.cards)}
         return [found[name] for name in sorted(found)]
 
-    def served(self) -> ServedModels:
-        """The models that live workers serve. Managed workers count only where no GPU worker is alive."""
+    def served(self, cold: Collection[str] = ()) -> ServedModels:
+        """The models that live workers serve. Managed workers count only where no GPU worker is alive.
+
+        The models in `cold` (`*`: all) keep the card of the last worker that served them.
+        """
         alive = [worker for worker in self.list_alive() if not worker.is_draining]
         on_gpu = {model for worker in alive if worker.route is Route.GPU for model in worker.models}
         names = on_gpu or {model for worker in alive for model in worker.models}
-        return ServedModels(tuple(self.cards()), frozenset(names))
+        with self._database.read() as connection:
+            kept = connection.execute(sa.select(model_cards).order_by(model_cards.c.name)).all()
+        waiting = [row for row in kept if row.name in cold or "*" in cold]
+        cards = {card.name: card for row in waiting for card in _read_cards(row.name, row.card)}
+        cards |= {card.name: card for card in self.cards()}
+        absent = {*cold, *(row.name for row in kept)} - names - {"*"}
+        return ServedModels(tuple(cards.values()), frozenset(names), frozenset(absent))
 
 
 def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerStatus]:
@@ -159,10 +173,21 @@ def _is_alive(steady_now: float) -> sa.ColumnElement[bool]:
     return workers.c.seen_at.between(steady_now - TIMEOUT_SECONDS, steady_now + TIMEOUT_SECONDS)
 
 
-def _read_cards(worker_id: str, text: str) -> list[ModelCard]:
+def _keep_cards(connection: sa.Connection, cards: Iterable[ModelCard]) -> None:
+    for card in sorted(cards, key=lambda card: card.name):  # two workers lock the rows in one order
+        insert = insert_into(connection, model_cards).values(name=card.name, card=_to_json([card]))
+        new = {"card": insert.excluded.card}
+        connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=new))
+
+
+def _to_json(cards: Iterable[ModelCard]) -> str:
+    return json.dumps([asdict(card) for card in cards], default=sorted)
+
+
+def _read_cards(owner: str, text: str) -> list[ModelCard]:
     try:
         return _CARDS.validate_json(text)
     except ValidationError:
-        # A worker of another version: its models are not listed here.
-        log.warning("the model cards of a worker cannot be read", worker_id=worker_id)
+        # Of a worker of another version: its models are not listed here.
+        log.warning("the model cards of a worker cannot be read", reason=owner)
         return []

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0100_d73b531e"
+revision = "0100_f647877f"
 down_revision = None
 
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -180,6 +180,11 @@ def _create_workers() -> None:
         sa.Column("cards", sa.Text, nullable=False),
         sa.Column("seen_at", sa.Double, nullable=False),
         sa.Column("is_draining", sa.Boolean, nullable=False),
+    )
+    op.create_table(
+        "model_cards",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("card", sa.Text, nullable=False),
     )
     op.create_table(
         "golden_clips",
