@@ -3,6 +3,7 @@ import re
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
+from filmgate.cli.generate import read_prompts
 from filmgate.errors import SettingsError
 from filmgate.settings import Section, load_settings, read_settings
 from filmgate.settings.wording import explain, masked
@@ -17,6 +18,13 @@ def test_the_environment_wins_over_the_file(tmp_path):
     assert sources["pipeline.crf"] == "FILMGATE_PIPELINE__CRF"
     assert sources["pipeline.preset"] == str(file)
     assert sources["pipeline.codec"] == "default"
+
+
+def test_a_byte_order_mark_of_an_editor_is_no_part_of_the_file(tmp_path):
+    file = tmp_path / "filmgate.toml"
+    file.write_text("[pipeline]\ncrf = 20\n", encoding="utf-8-sig")
+    assert load_settings({"FILMGATE_CONFIG": str(file)}).pipeline.crf == 20
+    assert read_prompts(None, file, has_image=False) == ["[pipeline]", "crf = 20"]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> l
             option="PROMPT",
         )
     try:
-        found = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        found = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except OSError as exc:
         raise UsageError(f"{file} cannot be read: {exc.strerror}", option="--prompts") from exc
     except UnicodeDecodeError as exc:

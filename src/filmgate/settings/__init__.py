@@ -143,7 +143,8 @@ def _env_name(key: str) -> str:
 
 def _read_file(path: Path, *, is_required: bool) -> dict[str, object]:
     try:
-        return dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8"))))
+        # Editors on Windows put a byte order mark in front.
+        return dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8-sig"))))
     except FileNotFoundError as exc:
         if is_required:
             raise SettingsError(f"settings file {path} does not exist", option=FILE_VARIABLE) from exc
