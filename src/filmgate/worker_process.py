@@ -19,7 +19,7 @@ from filmgate.database import Database, open_database
 from filmgate.database.site import site_of
 from filmgate.errors import DeviceBroken, QueueUnavailable, SettingsError
 from filmgate.jobs import Route, WorkerId
-from filmgate.models.cards import ModelCard
+from filmgate.models.cards import ModelCard, open_registry
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.invocations import SqlInvocations
@@ -30,7 +30,7 @@ from filmgate.providers.managed.worker import ManagedWorker
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import JobQueue, Offer, read_tenants
 from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry
-from filmgate.settings import Settings
+from filmgate.settings import AdmissionSettings, Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
@@ -119,13 +119,28 @@ def abandon(worker: Worker, error: DeviceBroken) -> None:
 
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
-    """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process immediately."""
+    """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process immediately.
+
+    Without `models`, the jobs of all models of the service: those with a card in a file, and those that GPU
+    workers have served.
+    """
     health = WorkerHealth(MANAGED_PARTS)
     with _opened_process(settings, "managed-worker", health) as (services, registry):
-        worker = build_managed_worker(services, settings, models, provider, health)
+
+        def read_models() -> tuple[str, ...]:
+            return models or _models_of_service(services.database, settings.admission)
+
+        worker = build_managed_worker(services, settings, read_models(), provider, health)
         status = worker.status
         WORKER_INFO.live_gauge(registry).labels(status.worker_id, status.route, status.device, "").set(1)
-        work_until_drained(services, worker, Stop())
+        with Periodic("models of the service", lambda: worker.serve(read_models()), HEARTBEAT_SECONDS):
+            work_until_drained(services, worker, Stop())
+
+
+def _models_of_service(database: Database, settings: AdmissionSettings) -> tuple[str, ...]:
+    cards = open_registry(settings.default_model, settings.models_file).cards
+    served = WorkerRegistry(database).served()
+    return tuple(sorted({*(card.name for card in cards), *served.names, *served.absent}))
 
 
 @contextmanager

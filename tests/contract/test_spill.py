@@ -236,7 +236,7 @@ def test_jobs_stay_or_return_while_no_managed_worker_is_alive(scene):
     assert scene.spill(MANAGED) == 3
     assert scene.spill(GPU) == 3
     assert set(scene.reasons(jobs)) == {RouteReason.PROVIDER_UNHEALTHY}
-    assert "no managed worker is alive" in scene.find(jobs[0]).routing.detail
+    assert "no live managed worker serves the model" in scene.find(jobs[0]).routing.detail
     assert scene.spill(GPU) == 0
     assert scene.spill(MANAGED) == 3
 

@@ -10,9 +10,13 @@ import sqlalchemy as sa
 
 from filmgate.database.schema import jobs
 from filmgate.errors import QueueUnavailable
-from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
+from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage, WorkerId
+from filmgate.models.cards import open_registry
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed.orphans import OrphanSweep
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
+from filmgate.settings import ManagementSettings
+from filmgate.worker_process import run_managed_worker
 from tests.fake_bedrock import make_mp4
 from tests.managed_site import ACME, open_managed_site
 from tests.pattern_runner import pattern_clip
@@ -49,6 +53,27 @@ def test_a_second_filmgate_renders_the_same_clip_as_our_own_gpu(site, second):
     assert site.read(job, done.clip.part) == pattern_clip(job.spec)
     assert done.measured.gpu_seconds == 0.0, "our own GPUs did no work"
     assert list_videos(second) == []
+
+
+def test_a_managed_worker_takes_jobs_of_every_model_that_gpu_workers_have_served(site, monkeypatch):
+    """Also of models without a card in a file, as all but Flipbook are: no other process takes such jobs."""
+    seen = []
+
+    def announce(services, worker, _stop):
+        seen.append(worker.status.models)
+        registry = WorkerRegistry(services.database)
+        film = replace(open_registry("flipbook").default, name="film")
+        registry.heartbeat(WorkerStatus(WorkerId("gpu"), Route.GPU, ("film",)), [film])
+        registry.leave(WorkerId("gpu"))
+        wait_until(lambda: worker.status.models != seen[0])
+        seen.append(worker.status.models)
+
+    monkeypatch.setattr("filmgate.worker_process.work_until_drained", announce)
+    monkeypatch.setattr("filmgate.worker_process.configure_logs", lambda: None)
+    monkeypatch.setattr("filmgate.worker_process.HEARTBEAT_SECONDS", 0.02)
+    settings = site.settings.model_copy(update={"management": ManagementSettings(enabled=False)})
+    run_managed_worker(settings, (), site.provider)
+    assert seen == [("flipbook",), ("film", "flipbook")]
 
 
 def test_the_job_records_its_provider_and_the_changes(managed_site):

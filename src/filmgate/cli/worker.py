@@ -120,7 +120,6 @@ def explain(error: Exception) -> str:
 
 def run_managed(settings: "Settings", models: list[str]) -> None:
     """Serve the given models; by default all models of the service, because the provider renders them."""
-    from filmgate.models.cards import open_registry
     from filmgate.models.names import name_model
     from filmgate.providers import open_provider
     from filmgate.worker_process import run_managed_worker
@@ -130,9 +129,7 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
             "no managed provider is configured; set provider.kind, as in FILMGATE_PROVIDER__KIND=bedrock",
             option="--managed",
         )
-    admission = settings.admission
-    cards = open_registry(admission.default_model, admission.models_file).cards
-    served = tuple(name_model(text).name for text in models) or tuple(card.name for card in cards)
+    served = tuple(name_model(text).name for text in models)
     run_managed_worker(settings, served, open_provider(settings.provider))
 
 

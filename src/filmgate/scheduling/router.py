@@ -19,7 +19,7 @@ from filmgate.scheduling.routes import (
 from filmgate.scheduling.simulation import Slot
 from filmgate.settings import RoutingSettings
 
-NO_MANAGED_WORKER = (RouteReason.PROVIDER_UNHEALTHY, "no managed worker is alive")
+NO_MANAGED_WORKER = (RouteReason.PROVIDER_UNHEALTHY, "no live managed worker serves the model")
 
 
 class Router:
@@ -55,13 +55,14 @@ class Router:
 
     def quote(self, spec: VideoSpec, policy: ManagedPolicy, forecast: Forecast, sent: int) -> Quote:
         """The provider's quote, given the jobs it has already and `sent` more."""
-        if not has_managed_worker(forecast):
+        if not has_managed_worker(forecast, spec.model):
             return Quote("provider", obstacle=NO_MANAGED_WORKER)
         return self.managed.quote(spec, policy, forecast.count_jobs(Route.MANAGED) + sent)
 
 
-def has_managed_worker(forecast: Forecast) -> bool:
-    """Whether a process is alive that takes jobs to the provider, or may be starting."""
+def has_managed_worker(forecast: Forecast, model: str | None = None) -> bool:
+    """Whether a process takes jobs of this model (or of any) to the provider, or may be starting."""
     return forecast.expects_workers or any(
-        worker.route is Route.MANAGED for worker in forecast.snapshot.workers
+        worker.route is Route.MANAGED and model in {None, *worker.models}
+        for worker in forecast.snapshot.workers
     )

@@ -1,5 +1,7 @@
 """The router combines the forecast with the provider's quotes."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.jobs import JobId, ManagedPolicy, Route, RouteReason, TenantId, WorkerId
@@ -71,7 +73,9 @@ def test_a_request_that_would_be_late_goes_to_the_provider(router):
 def test_without_a_live_managed_worker_requests_stay(router, managed):
     choice = router.choose(*request(), forecast(snapshot()))
     assert (choice.route, choice.routing.reason) == (Route.GPU, RouteReason.PROVIDER_UNHEALTHY)
-    assert choice.routing.detail.endswith("no managed worker is alive")
+    assert choice.routing.detail.endswith("no live managed worker serves the model")
+    others = replace(MANAGED, models=("wan",))
+    assert router.choose(*request(), forecast(snapshot(others))).route is Route.GPU, "it would wait for ever"
     assert managed.jobs_ahead == []
     starting = forecast(snapshot(), expects_workers=True)
     assert router.choose(*request(), starting).route is Route.MANAGED

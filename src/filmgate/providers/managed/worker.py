@@ -4,6 +4,7 @@ import heapq
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 
 from filmgate.errors import KeyringUnavailable, ProviderError, ProviderUnusable, QueueUnavailable
@@ -73,6 +74,10 @@ class ManagedWorker:
             offer.tenants,
             is_draining=self._is_draining,
         )
+
+    def serve(self, models: tuple[str, ...]) -> None:
+        """Lease jobs of these models from now on."""
+        self._offer = replace(self._offer, models=models)
 
     def drain(self) -> None:
         """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler.
