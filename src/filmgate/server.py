@@ -31,7 +31,7 @@ from filmgate.database.task_claims import claim_task
 from filmgate.maintenance.offboarding import Offboarding
 from filmgate.maintenance.retention import Retention
 from filmgate.models.adapters import open_adapters
-from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases, parse_names
+from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker, BreakerCollector
@@ -46,6 +46,7 @@ from filmgate.scheduling.spill import Spiller, return_to_gpu
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import AdmissionSettings, ProviderSettings, Settings
+from filmgate.settings.wording import parse_names
 from filmgate.slo.report import SloReport
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore

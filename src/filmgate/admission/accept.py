@@ -34,7 +34,7 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.adapters import AdapterRegistry
-from filmgate.models.cards import ModelRegistry, parse_names
+from filmgate.models.cards import ModelRegistry
 from filmgate.models.requests import VideoRequest, check_request, inherit, parse_sizes
 from filmgate.scheduling.acceptance import BodyDigests
 from filmgate.scheduling.base import JobQueue, JobReader
@@ -42,6 +42,7 @@ from filmgate.scheduling.forecast import Forecast, LiveForecast, Outlook
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.routes import ON_GPU
 from filmgate.settings import AdmissionSettings, SloSettings
+from filmgate.settings.wording import parse_names
 from filmgate.slo.objectives import DEFAULT_CLASS, parse_objectives
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from filmgate.admission.uploads.images import MEDIA_TYPE, clean_image
 from filmgate.admission.uploads.urls import FetchLimits, fetch
-from filmgate.errors import InvalidField, JobActive, ObjectNotFound, UrlNotAllowed
+from filmgate.errors import InvalidField, JobActive, ObjectNotFound, SettingsError, UrlNotAllowed
 from filmgate.jobs import Job, JobId, JobState, Source, SourceKind, TenantId
 from filmgate.models.requests import VideoRequest
 from filmgate.scheduling.base import JobReader
 from filmgate.settings import AdmissionSettings
+from filmgate.settings.wording import parse_names
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 
 
@@ -24,6 +25,16 @@ class Origin:
     image: Job | None = None
 
 
+def parse_hosts(text: str) -> frozenset[str]:
+    """The hosts in `admission.fetch_hosts`. Raises SettingsError for a URL, a port or a pattern."""
+    hosts = parse_names(text.lower())
+    if wrong := sorted(host for host in hosts if any(char in host for char in "/*:@")):
+        raise SettingsError(
+            f"{wrong[0]!r} is not the name of a host, such as cdn.example.com", option="admission.fetch_hosts"
+        )
+    return hosts
+
+
 class Sources:
     """Finds what a request starts from, and reads the image that is stored with the new job.
 
@@ -35,9 +46,8 @@ class Sources:
         self._reader = reader
         self._store = store
         self._settings = settings
-        hosts = (host.strip().lower() for host in settings.fetch_hosts.split(","))
         self._limits = FetchLimits(
-            settings.fetch_seconds, settings.image_max_bytes, hosts=frozenset(host for host in hosts if host)
+            settings.fetch_seconds, settings.image_max_bytes, hosts=parse_hosts(settings.fetch_hosts)
         )
 
     def find(self, tenant_id: TenantId, request: VideoRequest) -> Origin:

@@ -184,11 +184,6 @@ def _loading(model: str) -> ModelLoading:
     return ModelLoading(f"a worker is loading {model}; try again when it is ready")
 
 
-def parse_names(text: str) -> frozenset[str]:
-    """The names in a setting such as `admission.scale_from_zero`."""
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
-
-
 def parse_aliases(text: str) -> dict[str, str | None]:
     """The setting `admission.model_aliases`: `NAME` means the default model, `NAME=MODEL` that model.
 

@@ -1,4 +1,4 @@
-"""What pydantic says about a wrong value, in the words of the documentation."""
+"""The texts of settings: lists of names, secrets, and what is wrong with a value, in plain words."""
 
 import re
 
@@ -34,6 +34,11 @@ def in_plain_words(message: str) -> str:
     for pattern, words in _WORDS:
         message = re.sub(pattern, words, message)
     return message
+
+
+def parse_names(text: str) -> frozenset[str]:
+    """The comma-separated names of a setting."""
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 def masked(key: str, value: object) -> object:

@@ -4,8 +4,9 @@ import ipaddress
 
 import pytest
 
+from filmgate.admission.sources import parse_hosts
 from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
-from filmgate.errors import UrlNotAllowed
+from filmgate.errors import SettingsError, UrlNotAllowed
 
 LIMITS = FetchLimits(seconds=2, max_bytes=1000)
 
@@ -55,6 +56,16 @@ def test_one_private_address_among_public_ones_is_rejected(answers):
 
     with pytest.raises(UrlNotAllowed, match="public"):
         fetch("http://example.com/a.png", LIMITS, resolve)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://cdn.example.com", "a.example,cdn.example.com:443", "*.example.com"]
+)
+def test_an_entry_of_fetch_hosts_that_no_host_matches_is_a_settings_error(text):
+    """Otherwise every URL would be rejected, and the client told that its host is not allowed."""
+    with pytest.raises(SettingsError, match="is not the name of a host"):
+        parse_hosts(text)
+    assert parse_hosts(" CDN.example.com, ,a.example") == {"cdn.example.com", "a.example"}
 
 
 def test_a_host_outside_fetch_hosts_is_rejected():

@@ -6,6 +6,7 @@ from filmgate.admission.screening.rules import RuleSet, open_rules
 from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import ClassifierSettings
+from filmgate.settings.wording import parse_names
 
 __all__ = [
     "Classifier",
@@ -20,7 +21,7 @@ __all__ = [
 def open_screener(rules_file: str, settings: ClassifierSettings) -> Screener:
     """The rules, and the configured classifier behind them. Raises SettingsError."""
     rules = open_rules(rules_file)
-    names = frozenset(name.strip() for name in settings.fail_closed.split(",") if name.strip())
+    names = parse_names(settings.fail_closed)
     if unknown := names - rules.categories.keys():
         raise SettingsError(f"no category is named {min(unknown)}", option="classifier.fail_closed")
     return Screener(rules, open_classifier(settings, rules), settings.timeout_seconds, names)
