@@ -72,12 +72,14 @@ class ModelCard:
 class ServedModels:
     """What workers serve now: `cards` they announce, `names` of all models they serve or are loading.
 
-    The models in `absent` had a worker, or may get one. Those that may scale from zero keep their card.
+    The models in `absent` had a worker before. Those in `cold` (`*`: all) may scale from zero, and keep their
+    card.
     """
 
     cards: tuple[ModelCard, ...] = ()
     names: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
+    cold: frozenset[str] = frozenset()
 
 
 class ModelRegistry:
@@ -103,14 +105,17 @@ class ModelRegistry:
 
     @property
     def default(self) -> ModelCard:
-        """The configured default model, or a served one while no worker serves it. Raises ModelNotServed."""
-        served = self._read_served().names
-        configured = self.get(self._default)
-        if configured is not None and (not served or configured.name in served):
+        """The configured default model, or a served one while no worker serves it. Raises ModelNotServed.
+
+        While there is no worker at all, models that may scale from zero count as served.
+        """
+        served = self._read_served()
+        names, configured = served.names or served.cold, self.get(self._default)
+        if configured is not None and (not names or not names.isdisjoint({configured.name, "*"})):
             return configured
-        if configured is None and self._default in served:
+        if configured is None and self._default in served.names:
             raise _loading(self._default)
-        others = (card for card in self.cards if card.name in served)
+        others = (card for card in self.cards if card.name in names)
         if (card := next(others, None) or configured) is None:
             raise ModelNotServed(
                 f"no worker serves the default model {self._default}; run `filmgate worker --model "
@@ -141,7 +146,7 @@ class ModelRegistry:
         served, wanted = self._read_served(), canonical_name(name)
         if wanted in map(canonical_name, served.names):
             return _loading(name)
-        if wanted in map(canonical_name, served.absent):
+        if wanted in map(canonical_name, served.absent | served.cold - {"*"}):
             return ModelNotServed(
                 f"no worker serves {name}, so its limits are not known; start one with "
                 f"`filmgate worker --model {name}`, or add a card with admission.models_file"

@@ -149,8 +149,8 @@ class WorkerRegistry:
         waiting = [row for row in kept if row.name in cold or "*" in cold]
         cards = {card.name: card for row in waiting for card in _read_cards(row.name, row.card)}
         cards |= {card.name: card for card in self.cards()}
-        absent = {*cold, *(row.name for row in kept)} - names - {"*"}
-        return ServedModels(tuple(cards.values()), frozenset(names), frozenset(absent))
+        absent = frozenset(row.name for row in kept) - names
+        return ServedModels(tuple(cards.values()), frozenset(names), absent, frozenset(cold))
 
 
 def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerStatus]:

@@ -93,8 +93,13 @@ def test_a_default_model_that_nobody_serves_is_replaced_by_one_that_is_served():
     assert registry.find(None) is ltx
     served[0] = ServedModels((ltx, wan), frozenset({"ltx", "wan"}))
     assert registry.find(None) is wan
-    assert open_registry("flipbook", read_served=lambda: served[0]).default is ltx
-    assert open_registry("flipbook").default.name == "flipbook"
+    flipbook = open_registry("flipbook", read_served=lambda: served[0])
+    assert flipbook.default is ltx
+    served[0] = ServedModels((ltx,), cold=frozenset({"ltx"}))
+    assert flipbook.default is ltx, "no worker is alive, and flipbook may not scale from zero"
+    for cold in ("*", "flipbook", "wan"):
+        served[0] = ServedModels(cold=frozenset({cold}))
+        assert flipbook.default.name == open_registry("flipbook").default.name == "flipbook"
 
 
 @pytest.mark.parametrize("text", ["wan=wan", "a=b,b=a", "a=b,b=c,c=b", "=ltx"])
