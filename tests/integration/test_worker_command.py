@@ -17,9 +17,10 @@ from tests.waiting import wait_until
 
 
 def test_a_worker_renders_playable_clips_of_a_model_without_a_card_and_drains(tmp_path):
-    """The model is available while its worker is alive."""
+    """The model is available while its worker is alive. After that, its name is still known."""
     body = {"prompt": PROMPT, "model": "tiny", "size": "64x64", "seconds": 0.5, "steps": 2}
-    with running(settings_for(tmp_path, admission__models_file="")) as service, service.client() as client:
+    settings = settings_for(tmp_path, admission__models_file="", admission__scale_from_zero="")
+    with running(settings) as service, service.client() as client:
         command = [sys.executable, "-m", "filmgate", "worker", "--model", "tiny=miniature"]
         worker = subprocess.Popen(
             [*command, "--data", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -41,7 +42,7 @@ def test_a_worker_renders_playable_clips_of_a_model_without_a_card_and_drains(tm
         check_log(log, service.services.reader.find(TenantId("local"), video["id"]).trace_id)
         wait_until(lambda: "tiny" not in names(client))
         gone = client.post("/v1/videos", json=body)
-        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+        assert (gone.status_code, gone.json()["error"]["code"]) == (503, "model_not_served")
         assert client.get(f"/v1/videos/{video['id']}/content").status_code == 200
 
 
