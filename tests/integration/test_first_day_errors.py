@@ -81,6 +81,7 @@ WRONG = {
     "bench service --clip model=wan": "--clip: model=wan is not served; add --model wan",
     "bench service --clip catalog=nosuch": "--clip: 'nosuch' is not in the catalog; similar",
     "bench service --url http://x --key-file exists.jsonl --tenants 2": "--tenants: with --url, give",
+    "models reset-canary '' --data .": "VERSION: give the first digits of a version",
     "models reset-canary nosuch --data .": "VERSION: no golden clip is of a version that starts",
     "bench service --url http://x --key-file exists.jsonl": "exists.jsonl cannot be read: it contains no key",
     "bench service --url http://x --key-file nosuch": "--key-file: nosuch cannot be read",

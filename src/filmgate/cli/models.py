@@ -269,6 +269,8 @@ def reset_canary(
     """Delete a version's golden clips, to which canary checks compare. The next worker makes new ones."""
     from filmgate.worker.self_check import SqlGoldenClips
 
+    if not version:  # an empty variable would delete those of every version
+        raise UsageError("give the first digits of a version", option="VERSION")
     with opened_database(settings_with(data)) as database:
         deleted = SqlGoldenClips(database).delete(version)
     if not deleted:
