@@ -1,5 +1,6 @@
 """Child processes that decode untrusted bytes inherit no environment variable of the server."""
 
+import subprocess
 import sys
 
 import pytest
@@ -36,3 +37,9 @@ def test_the_clip_decoder_inherits_no_secret(seen):
     with pytest.raises(NoStills, match="decoded"):
         make_stills([b"\x00\x00\x00\x18ftypisom damaged"])
     assert SECRET not in seen.read_text()
+
+
+def test_the_decoder_of_uploads_imports_nothing_that_takes_long():
+    """It starts once per image."""
+    imported = "import sys, filmgate.admission.uploads.image_child; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-I", "-c", imported], check=False).returncode == 0

@@ -1,4 +1,7 @@
-"""The child process that decodes one image from stdin to stdout, under resource limits."""
+"""The child process that decodes one image from stdin to stdout, under resource limits.
+
+It imports nothing that takes long: it starts once per image.
+"""
 
 import io
 import os
@@ -6,15 +9,14 @@ import resource
 import sys
 import warnings
 
-from filmgate.admission.uploads.images import REFUSED
-
+REFUSED = 3  # exit code for an image with a fault; its reason is on stderr
 _MEMORY_BYTES = 2 << 30
 _CPU_SECONDS = 20
 _FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 def main() -> int:
-    """Exit code 0 with a PNG on stdout, or 3 with the reason on stderr."""
+    """Exit code 0 with a PNG on stdout, or REFUSED."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

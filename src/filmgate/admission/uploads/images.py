@@ -7,12 +7,12 @@ result is a new PNG without metadata.
 import subprocess
 import sys
 
+from filmgate.admission.uploads.image_child import REFUSED
 from filmgate.errors import InvalidImage, UploadTooLarge
 from filmgate.models.requests import UploadedFile
 from filmgate.settings import AdmissionSettings
 
 MEDIA_TYPE = "image/png"
-REFUSED = 3  # exit code of the child
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
 
 
