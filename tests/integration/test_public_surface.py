@@ -100,6 +100,25 @@ def test_a_bfloat16_vae_accepts_float32_latents(tmp_path):
     assert filmgate.save_video(vae, draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4").exists()
 
 
+def test_clips_are_saved_and_streamed_inside_inference_mode(vae, tmp_path):
+    latents = draw_latents("wan2.1", vae("wan2.1"))
+    outside = filmgate.save_video(vae("wan2.1"), latents, tmp_path / "outside.mp4")
+    with torch.inference_mode():
+        inside = filmgate.save_video(vae("wan2.1"), latents.clone(), tmp_path / "inside.mp4")
+        streamed = list(filmgate.stream_frames(vae("wan2.1"), latents.clone()))
+    assert inside.read_bytes() == outside.read_bytes()
+    assert np.array_equal(np.concatenate(streamed), as_bytes(vae("wan2.1"), latents))
+
+
+def test_the_default_device_of_torch_does_not_matter(vae, tmp_path):
+    """Many scripts call torch.set_default_device("cuda"). Without a GPU, tensors on "meta" cannot be read."""
+    latents = draw_latents("cogvideox", vae("cogvideox"))
+    with torch.device("meta"):
+        path = filmgate.save_video(vae("cogvideox"), latents, tmp_path / "clip.mp4")
+    with av.open(str(path)) as video:
+        assert len(list(video.decode(video=0))) == len(as_bytes(vae("cogvideox"), latents))
+
+
 def spoilt(latents, value):
     latents = latents.clone()
     latents.view(-1)[3] = value

@@ -202,7 +202,7 @@ def _draw_latents(vae: Vae, size: tuple[int, int]) -> Tensor:
     """Noise in place of the pipeline latents of a short clip, the same at every call."""
     generator = torch.Generator().manual_seed(0)
     shape = (*_fast_form(vae).latents_shape(vae), *size)
-    return torch.randn(shape, generator=generator).to(vae.device, vae.dtype)
+    return torch.randn(shape, generator=generator, device="cpu").to(vae.device, vae.dtype)
 
 
 def unsupported_reason(vae: Vae, device: torch.device | None = None) -> str | None:

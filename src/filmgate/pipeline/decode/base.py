@@ -194,7 +194,7 @@ class FiniteCheck:
         assert self._values_ready is not None
         stream = named_stream(self._values.device, "check latents")
         stream.wait_event(self._values_ready)
-        result = torch.empty((), dtype=torch.bool, pin_memory=True)
+        result = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
         done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             result.copy_(are_finite(self._values), non_blocking=True)

@@ -62,7 +62,10 @@ class Streams(Protocol):
         ...
 
     def host_buffer(self, count: int) -> Tensor:
-        """Allocate `count` bytes of host memory; page-locked on CUDA, for full copy speed."""
+        """Allocate `count` bytes of host memory; page-locked on CUDA, for full copy speed.
+
+        All threads may write to a buffer, also if the caller is in torch's inference mode.
+        """
         ...
 
     def device_buffer(self, count: int) -> Tensor: ...
@@ -191,9 +194,11 @@ class CudaStreams:
             target.copy_(source, non_blocking=True)
         return before, self.mark_copy()
 
+    @torch.inference_mode(mode=False)
     def host_buffer(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(count, dtype=torch.uint8, device="cpu", pin_memory=True)
 
+    @torch.inference_mode(mode=False)
     def device_buffer(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.uint8, device=self._device)
 
@@ -249,9 +254,11 @@ class SyncStreams:
         target.copy_(source)
         return before, SyncMark()
 
+    @torch.inference_mode(mode=False)
     def host_buffer(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.uint8)
+        return torch.empty(count, dtype=torch.uint8, device="cpu")
 
+    @torch.inference_mode(mode=False)
     def device_buffer(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.uint8, device=self._device)
 

@@ -105,7 +105,7 @@ class FusedNetwork(ABC):
         weight = self._network.proj_out.weight
         draw = torch.Generator().manual_seed(0)
         return {
-            name: torch.randn(size, generator=draw).to(weight.device, weight.dtype)
+            name: torch.randn(size, generator=draw, device="cpu").to(weight.device, weight.dtype)
             for name, size in sizes.items()
         }
 
