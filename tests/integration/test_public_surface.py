@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -164,7 +165,16 @@ def test_packed_ltx_latents_are_rejected_with_the_call_that_unpacks_them(vae, tm
         filmgate.save_video(vae("ltx"), torch.zeros(1, 12, 8), tmp_path / "clip.mp4")
 
 
-@pytest.mark.parametrize("fps", [0, -5, float("nan"), float("inf"), 0.0001])
+@pytest.mark.parametrize(
+    ("fps", "rate"), [(Fraction(30000, 1001), Fraction(30000, 1001)), (np.float32(12), 12), (7, 7)]
+)
+def test_the_frame_rate_is_any_kind_of_number(vae, fps, rate, tmp_path):
+    latents = draw_latents("wan2.1", vae("wan2.1"), 2)
+    with av.open(str(filmgate.save_video(vae("wan2.1"), latents, tmp_path / "clip.mp4", fps=fps))) as video:
+        assert video.streams.video[0].average_rate == rate
+
+
+@pytest.mark.parametrize("fps", [0, -5, Fraction(0), float("nan"), float("inf"), 0.0001])
 def test_an_invalid_frame_rate_is_rejected(vae, fps, tmp_path):
     with pytest.raises(UsageError, match="frames per second"):
         filmgate.save_video(

@@ -249,7 +249,7 @@ class ClipWriter:
 
 def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
     """Write latents, as a diffusers pipeline returns them with `output_type="latent"`, to an MP4."""
-    ClipWriter(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
+    ClipWriter(vae, EncodeOptions(fps=float(fps))).write(latents, Path(path))
     return Path(path)
 
 
