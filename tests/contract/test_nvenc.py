@@ -62,6 +62,11 @@ def test_ffmpeg_knows_every_nvenc_option_and_takes_its_value(codec, monkeypatch)
         assert not accepts_options(codec, name), option
 
 
+@pytest.mark.parametrize(("crf", "quality"), [(0, "1"), (1, "1"), (18, "18")])
+def test_the_best_quality_is_not_the_zero_that_means_automatic(crf, quality):
+    assert encode.nvenc_options(EncodeOptions(crf=crf))["cq"] == quality
+
+
 def test_an_encoder_that_ffmpeg_does_not_have_accepts_nothing():
     assert not accepts_options("h264", "h264_of_tomorrow")
 

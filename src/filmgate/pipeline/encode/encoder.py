@@ -215,7 +215,8 @@ def check_encoder(codec: str, encoder: str, pixel_format: str) -> None:
 
 def nvenc_options(options: EncodeOptions) -> dict[str, str]:
     """Constant quality without a look-ahead: each frame leaves the encoder before the next one enters."""
-    return {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
+    quality = max(options.crf, 1)  # 0 means automatic: FFmpeg's default of 2 Mbit/s for any size
+    return {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(quality), "delay": "0"}
 
 
 def pick_encoder(options: EncodeOptions, size: tuple[int, int] = TEST_SIZE) -> str:
