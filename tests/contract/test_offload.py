@@ -10,7 +10,7 @@ import torch
 from accelerate import cpu_offload
 from accelerate.hooks import CpuOffload, add_hook_to_module
 
-from filmgate.errors import UsageError
+from filmgate.errors import OutOfMemory, UsageError
 from filmgate.pipeline.clip_writer import ClipOutputs, ClipWriter, stream_frames
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode import check_choice, open_fast
@@ -62,6 +62,16 @@ def test_an_offloaded_vae_decodes_to_the_same_clip(name, offload, tmp_path):
         path = tmp_path / f"{len(clips)}.mp4"
         clips.append(ClipWriter(vae, SOFTWARE).write(latents, path).path.read_bytes())
     assert clips[0] == clips[1]
+
+
+def test_a_vae_that_does_not_fit_is_an_error_with_the_remedy(tmp_path, monkeypatch):
+    def run_out(*_):
+        raise torch.OutOfMemoryError
+
+    vae = offload_component(build_vae("wan2.1"))
+    monkeypatch.setattr(CpuOffload, "pre_forward", run_out)
+    with pytest.raises(OutOfMemory, match="the VAE does not fit into GPU memory; free memory"):
+        ClipWriter(vae, SOFTWARE).write(draw_latents("wan2.1", vae), tmp_path / "clip.mp4")
 
 
 def test_offloaded_layers_with_noise_decode_to_the_same_frames():

@@ -16,6 +16,7 @@ from filmgate.pipeline.canary import MAX_DIFFERENCE, make_golden
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import denoise
+from filmgate.pipeline.loading import loader
 from filmgate.pipeline.loading.families import FAMILIES
 from filmgate.pipeline.loading.loader import image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
@@ -331,14 +332,28 @@ def test_an_unwritable_path_is_refused_before_denoising(model, tmp_path):
     assert reports == []
 
 
-def test_a_denoiser_that_does_not_fit_names_the_settings_to_change(model, tmp_path):
-    def run_out(*_):
-        raise torch.OutOfMemoryError
+def run_out(*_):
+    raise torch.OutOfMemoryError
 
-    hook = model("wan2.1").pipe.transformer.register_forward_pre_hook(run_out)
+
+@pytest.mark.parametrize(
+    ("component", "named"), [("transformer", "the denoiser"), ("text_encoder", "the text encoder")]
+)
+def test_a_component_that_does_not_fit_names_the_settings_to_change(model, component, named, tmp_path):
+    hook = model("wan2.1").pipe.components[component].register_forward_pre_hook(run_out)
     try:
-        with pytest.raises(OutOfMemory, match="set pipeline.offload to model or layers"):
+        with pytest.raises(
+            OutOfMemory, match=f"{named} does not fit .* set pipeline.offload to model or layers"
+        ):
             render(model("wan2.1"), make_request(model("wan2.1"), "wan2.1"), tmp_path / "clip.mp4")
     finally:
         hook.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_does_not_fit_names_the_setting_to_change(model_folder, monkeypatch):
+    monkeypatch.setattr(loader, "place", run_out)
+    with pytest.raises(
+        OutOfMemory, match=r"wan2.1 does not fit into GPU memory; .* set pipeline.offload to auto"
+    ):
+        load_model(str(model_folder("wan2.1")), CPU)

@@ -26,6 +26,7 @@ from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.mux import head_bytes
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.launch import is_kernel_error
+from filmgate.pipeline.memory_errors import out_of_memory_as
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.transfer.colour import Rgb24
 from filmgate.pipeline.transfer.loops import Consumer, NonFiniteFrames, Rings, transfer_overlapped
@@ -313,7 +314,10 @@ def bring_to_device(vae: Vae) -> torch.device:
     Decoders do not call the VAE's `forward`, so accelerate's hook must be called here.
     """
     if isinstance(hook := getattr(vae, "_hf_hook", None), CpuOffload):
-        hook.pre_forward(vae)
+        with out_of_memory_as(
+            "the VAE does not fit into GPU memory; free memory on the GPU, or set pipeline.offload to layers"
+        ):
+            hook.pre_forward(vae)
     device: torch.device = next(_execution_devices(vae), vae.device)
     return device
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from filmgate.pipeline.loading.families.base import call_defaults
 from filmgate.pipeline.loading.loader import VideoModel
+from filmgate.pipeline.memory_errors import out_of_memory_as
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.wipe import wipe
 
@@ -95,7 +96,11 @@ def encode_text(model: VideoModel, request: ClipRequest, cache: TextCache) -> Te
         # A copy on a CPU too, because the pipeline may write to its arguments.
         copies = {name: tensor.to(device, copy=True) for name, tensor in cached.items()}
         return TextEmbedding(copies, is_cached=True)
-    encoded = pipe.encode_prompt(**arguments, **({"device": device} if "device" in accepted else {}))
+    with out_of_memory_as(
+        "the text encoder does not fit into GPU memory; free memory on the GPU, "
+        "or set pipeline.offload to model or layers"
+    ):
+        encoded = pipe.encode_prompt(**arguments, **({"device": device} if "device" in accepted else {}))
     named = zip(family.embeddings, encoded, strict=True)
     embeddings = {name: tensor for name, tensor in named if tensor is not None}
     cache.put(key, embeddings)

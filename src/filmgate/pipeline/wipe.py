@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from filmgate.errors import OutOfMemory
+from filmgate.pipeline.memory_errors import out_of_memory_as
 
 SMALL_BYTES = 1 << 20
 """torch takes requests up to this size from small segments, and larger ones from large segments."""
@@ -151,14 +151,13 @@ def held_free_memory(
     for handle, byte_count in find_free_blocks(segments, _index_of(device)):
         if only_stream not in (None, handle):
             continue
-        with torch.cuda.stream(_open_stream(handle, device)):
-            try:
-                held.append((handle, torch.empty(byte_count, dtype=torch.uint8, device=device)))
-            except torch.OutOfMemoryError as exc:
-                raise OutOfMemory(
-                    "free GPU memory was taken while it was overwritten for another tenant; "
-                    "the job runs again"
-                ) from exc
+        with (
+            torch.cuda.stream(_open_stream(handle, device)),
+            out_of_memory_as(
+                "free GPU memory was taken while it was overwritten for another tenant; the job runs again"
+            ),
+        ):
+            held.append((handle, torch.empty(byte_count, dtype=torch.uint8, device=device)))
     yield held
 
 

@@ -20,13 +20,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from filmgate.errors import ObjectCorrupt, OutOfMemory
+from filmgate.errors import ObjectCorrupt
 from filmgate.jobs import Stage
 from filmgate.models.quality import FULL, plan_steps
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
+from filmgate.pipeline.memory_errors import out_of_memory_as
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text import TextEmbedding
 from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
@@ -81,26 +82,24 @@ def denoise(
     arguments = {**text.arguments, **_arguments(request, frames), "callback_on_step_end": steps.on_step_end}
     accepted = inspect.signature(type(pipe).__call__).parameters
     arguments = {name: value for name, value in arguments.items() if name in accepted and value is not None}
-    try:
-        with (
-            torch.inference_mode(),
-            wiping_samples(pipe.scheduler) as kept,
-            _before_first_pass(networks, start),
-            non_blocking_steps(pipe.scheduler),
-            planned_passes(networks, passes) if passes is not None else nullcontext(),
-        ):
-            latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
-            if model.family.extra_frames(pipe):  # the pipeline drops them here, but only after it decodes
-                latents = steps.latents
-            latents = model.family.unpack_latents(pipe, latents, request).contiguous()
-            kept.append(latents)
-            steps.end()
-            return DenoisedClip(latents, text.is_cached, steps=steps)
-    except torch.OutOfMemoryError as exc:
-        raise OutOfMemory(
+    with (
+        out_of_memory_as(
             "the denoiser does not fit into GPU memory; set pipeline.offload to model or layers, "
             "or lower --size or --seconds"
-        ) from exc
+        ),
+        torch.inference_mode(),
+        wiping_samples(pipe.scheduler) as kept,
+        _before_first_pass(networks, start),
+        non_blocking_steps(pipe.scheduler),
+        planned_passes(networks, passes) if passes is not None else nullcontext(),
+    ):
+        latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
+        if model.family.extra_frames(pipe):  # the pipeline drops them here, but only after it decodes
+            latents = steps.latents
+        latents = model.family.unpack_latents(pipe, latents, request).contiguous()
+        kept.append(latents)
+        steps.end()
+        return DenoisedClip(latents, text.is_cached, steps=steps)
 
 
 def _plan_passes(scheduler: Any, request: ClipRequest) -> PlannedPasses | None:

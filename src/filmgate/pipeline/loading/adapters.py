@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from filmgate.errors import OutOfMemory, UsageError
+from filmgate.errors import UsageError
 from filmgate.models.adapters import ChosenAdapter, parse_adapters
 from filmgate.pipeline.loading.adapter_files import Adapter, find_layer, read_adapter
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.loading.quantization import read_weight, stored_tensors, write_weight
+from filmgate.pipeline.memory_errors import out_of_memory_as
 
 FindAdapter = Callable[[str], Sequence[Path]]
 """The files of an adapter, by its name: one for each denoiser that it changes, the main one first."""
@@ -71,14 +72,12 @@ class AdapterSwitch:
         wanted = {path for adapter, _ in adapters for path in adapter.layers}
         self._active = None
         self._changed |= wanted
-        try:
+        with out_of_memory_as(
+            "there is not enough GPU memory to add the adapter to the weights; "
+            "set pipeline.offload to model, or use a GPU with more memory"
+        ):
             for path in self._changed:
                 self._write(path, adapters)
-        except torch.OutOfMemoryError as exc:
-            raise OutOfMemory(
-                "there is not enough GPU memory to add the adapter to the weights; "
-                "set pipeline.offload to model, or use a GPU with more memory"
-            ) from exc
         self._changed = wanted
         self._active = chosen
 

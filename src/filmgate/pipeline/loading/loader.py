@@ -25,6 +25,7 @@ from filmgate.pipeline.loading.memory import (
     read_free_bytes,
 )
 from filmgate.pipeline.loading.quantization import quantize_blocks
+from filmgate.pipeline.memory_errors import out_of_memory_as
 from filmgate.settings import PipelineSettings
 
 
@@ -43,7 +44,7 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
     """Load `name`: a shipped model, a folder or a hub id.
 
     Raises UsageError for a name or folder that is not a model, ModelUnavailable if the hub cannot be reached,
-    and ModelError if the model cannot be loaded.
+    ModelError if the model cannot be loaded, and OutOfMemory.
     """
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
@@ -56,10 +57,14 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
             f"--model {name}: Filmgate does not run {type(pipe).__name__}; it runs "
             + ", ".join(known_pipelines())
         )
-    quantize_blocks(family.denoisers_of(pipe), settings.weights, device)
-    sizes = component_bytes(folder, dtype, settings.weights) or loaded_bytes(pipe)
-    offload = _choose_offload(settings, device, sizes)
-    place(pipe, device, offload)
+    with out_of_memory_as(
+        f"--model {name} does not fit into GPU memory; free memory on the GPU, "
+        "or set pipeline.offload to auto, model or layers"
+    ):
+        quantize_blocks(family.denoisers_of(pipe), settings.weights, device)
+        sizes = component_bytes(folder, dtype, settings.weights) or loaded_bytes(pipe)
+        offload = _choose_offload(settings, device, sizes)
+        place(pipe, device, offload)
     if device.type == "cpu":
         use_channels_last(pipe.vae)
     limits = read_limits(pipe, family, folder)

@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filmgate.errors import DecodeError, OutOfMemory
+from filmgate.errors import DecodeError
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape, release_memory
+from filmgate.pipeline.memory_errors import out_of_memory_as
 from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
 from filmgate.pipeline.transfer.colour import Layout
 from filmgate.pipeline.transfer.streams import AnyTimeline, Mark, NoTimeline, Streams
@@ -105,14 +106,12 @@ class Rings:
         device_slots, host_slots = slots
         self.free_device: Channel[DeviceSlot] = Channel(device_slots)
         self.free_host: Channel[HostSlot] = Channel(host_slots)
-        try:
+        with out_of_memory_as(
+            f"not enough GPU memory for {device_slots} chunks of {count / 2**20:.0f} MiB; "
+            "free memory on the GPU, lower --size, or set pipeline.offload to model"
+        ):
             for _ in range(device_slots):
                 self.free_device.put(DeviceSlot(streams.device_buffer(count)))
-        except torch.OutOfMemoryError as exc:
-            raise OutOfMemory(
-                f"not enough GPU memory for {device_slots} chunks of {count / 2**20:.0f} MiB; "
-                "free memory on the GPU, lower --size, or set pipeline.offload to model"
-            ) from exc
         for _ in range(host_slots):
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
@@ -157,14 +156,12 @@ class Rings:
 
     def _convert_one_by_one(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> None:
         is_finite = slot.buffer[:1].fill_(1)
-        try:
+        with out_of_memory_as(
+            "not enough GPU memory to convert one decoded frame; "
+            "free memory on the GPU, lower --size, or set pipeline.offload to model"
+        ):
             for n in range(len(target)):
                 self.layout.convert(frames[:, n : n + 1], target[n : n + 1], is_finite)
-        except torch.OutOfMemoryError as exc:
-            raise OutOfMemory(
-                "not enough GPU memory to convert one decoded frame; "
-                "free memory on the GPU, lower --size, or set pipeline.offload to model"
-            ) from exc
 
 
 def transfer_plain(
