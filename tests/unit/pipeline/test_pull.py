@@ -1,5 +1,7 @@
 """A function that emits items becomes a generator, and stops when the generator is closed."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Event, Lock, current_thread
@@ -63,6 +65,27 @@ def test_closing_stops_the_producer_and_waits_for_it(no_thread_left):
     assert next(stream) == 1
     stream.close()
     assert ends == [True]
+
+
+ENDS_EARLY = """
+from filmgate.pipeline.transfer.channel import pull
+
+def produce(emit):
+    try:
+        while True:
+            emit(1)
+    finally:
+        print("ended")
+
+items = pull(produce, capacity=1, stop=lambda: None)
+next(items)
+"""
+
+
+def test_a_program_that_ends_before_the_generator_ends_its_producer_first():
+    """A script that reads one chunk of filmgate.stream_frames aborted: its thread was still in torch."""
+    done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("ended\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A bounded queue between two threads. Either side can close it, so neither waits for one that has ended."""
 
+import atexit
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor
@@ -70,9 +71,10 @@ def pull(
     """Run `produce(emit)` on another thread and yield the items it emits, at most `capacity` ahead.
 
     The thread is one of `threads`, or a new one with this name.
-    An error in the thread is raised here, after the items it emitted. Closing the generator calls `stop` and
-    waits for the thread, whose next `emit` raises Cancelled. If the thread ends with another error, closing
-    logs it, or raises it if it is a DeviceError: the device fails for the next reader too.
+    An error in the thread is raised here, after the items it emitted. Closing the generator, or the end of
+    the program, calls `stop` and waits for the thread, whose next `emit` raises Cancelled. If the thread ends
+    with another error, closing logs it, or raises it if it is a DeviceError: the device fails for the next
+    reader too.
     """
     channel: Channel[T] = Channel(capacity)
     failure: list[BaseException] = []
@@ -91,14 +93,15 @@ def pull(
         finally:
             channel.finish()
 
-    wait: Callable[[], object]
-    if threads is not None:
-        wait = threads.submit(run).result
-    else:
-        thread = Thread(target=run, name=name, daemon=True)
-        thread.start()
-        wait = thread.join
+    wait = _start(run, name, threads)
+
+    def end() -> None:
+        stop()
+        channel.close()
+        wait()
+
     is_finished = False
+    atexit.register(end)  # a thread that still runs torch when the interpreter ends aborts the process
     try:
         while True:
             try:
@@ -108,13 +111,21 @@ def pull(
                 break
             yield item
     finally:
-        stop()
-        channel.close()
-        wait()
+        atexit.unregister(end)
+        end()
         if failure and not is_finished:
             _report_unread(failure[0])
     if failure:
         raise failure[0]
+
+
+def _start(run: Callable[[], None], name: str, threads: Executor | None) -> Callable[[], object]:
+    """Run it on one of these threads, or on a new one. Returns what waits for its end."""
+    if threads is not None:
+        return threads.submit(run).result
+    thread = Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread.join
 
 
 def _report_unread(error: BaseException) -> None:
