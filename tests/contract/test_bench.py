@@ -60,6 +60,18 @@ def test_every_variant_is_timed(bench, variant):
     assert (measured.peak_device_bytes, measured.gpu) == (None, None)
 
 
+def test_the_gpu_of_the_setting_is_measured_which_may_not_be_the_first(monkeypatch):
+    running, _ = open_bench("wan-tiny", "32x32", 9, 1, PipelineSettings(device="cpu"))
+    asked = []
+    for name in ("synchronize", "reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda device=None: asked.append(device))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    running._is_cuda = True
+    running.measure(DECODE_ALONE)
+    assert len(asked) == 4
+    assert set(asked) == {running.vae.device}
+
+
 def test_the_timeline_has_every_lane_of_both_loops(bench):
     pair = bench.pair()
     for spans in pair.spans.values():

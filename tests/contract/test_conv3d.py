@@ -1,5 +1,7 @@
 """Winograd convolutions over time: they equal the convolution that they replace, within rounding."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -55,6 +57,20 @@ def test_only_convolutions_of_three_frames_are_replaced_and_none_adds_its_bias()
     for layer in layers:
         layer.bias.fill_(100.0)
         assert convolve(layer, frames).abs().max() < 50
+
+
+def test_the_weights_of_the_points_are_ready_on_their_own_gpu(monkeypatch):
+    """Another GPU may be the current one: then its stream says nothing about these weights."""
+    awaited = []
+
+    def current_stream(device=None):
+        return SimpleNamespace(synchronize=lambda: awaited.append(device))
+
+    monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
+    weight = torch.randn(8, 8, 3, 3, 3)
+    on_gpu = SimpleNamespace(device=weight.device, dtype=weight.dtype, is_cuda=True, float=lambda: weight)
+    assert len(WinogradConv3d._points.func(SimpleNamespace(weight=on_gpu))) == 6
+    assert awaited == [weight.device]
 
 
 def test_the_kernels_match_the_reference():

@@ -101,10 +101,10 @@ class DecodeBench:
             self._is_warm |= is_timed and variant in self._writers
             if self._is_cuda:
                 torch.cuda.empty_cache()
-                torch.cuda.reset_peak_memory_stats()
+                torch.cuda.reset_peak_memory_stats(self.vae.device)
             with HostMemory() as memory:
                 rounds = [self._timed(variant, path) for _ in range(self._rounds)]
-            peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
+            peak = torch.cuda.max_memory_allocated(self.vae.device) if self._is_cuda else None
             latents = self.draw()
             is_profiled = self._is_cuda and is_timed and variant in self._writers
             run = partial(self._run, variant, latents, path)
@@ -167,7 +167,7 @@ class DecodeBench:
 
     def _synchronise(self) -> None:
         if self._is_cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.vae.device)
 
 
 @torch.inference_mode()

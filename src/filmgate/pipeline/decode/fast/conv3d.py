@@ -65,7 +65,8 @@ class WinogradConv3d(nn.Module):
         points = torch.einsum("pt,oithw->poihw", transform, self.weight.float()).to(self.weight.dtype)
         made = [point.contiguous(memory_format=torch.channels_last) for point in points]
         if self.weight.is_cuda:
-            torch.cuda.current_stream().synchronize()  # from now on any stream may read them
+            # From now on any stream may read them.
+            torch.cuda.current_stream(self.weight.device).synchronize()
         return made
 
 
