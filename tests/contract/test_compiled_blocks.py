@@ -146,11 +146,16 @@ def test_a_network_without_repeated_blocks_runs_eagerly(name):
 
 
 def test_compiled_kernels_are_stored_in_the_configured_folder(monkeypatch, tmp_path, model):
-    monkeypatch.setenv(CACHE_VARIABLE, "elsewhere")
+    """Those of torch.compile, and Filmgate's own, which Triton compiles."""
+    for variable in (CACHE_VARIABLE, "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, "elsewhere")
+    monkeypatch.delenv("TRITON_CACHE_DIR")
     Denoiser(model("wan2.1"), CPU.model_copy(update={"compile_cache": str(tmp_path)}), is_reused=False)
     from torch._inductor.runtime.cache_dir_utils import cache_dir
+    from triton import knobs
 
     assert cache_dir() == str(tmp_path)
+    assert knobs.cache.dir == str(tmp_path / "triton")
 
 
 class Flaky:

@@ -32,7 +32,7 @@ class PipelineSettings(Section):
     )
     compile_cache: str = Field(
         default="",
-        description="folder for compiled kernels; if empty, torch's default in the temporary folder",
+        description="folder for compiled kernels; if empty, the default folders of torch and Triton",
     )
     text_cache_bytes: int = Field(
         default=256 << 20, ge=0, description="host memory for cached prompt embeddings; 0 disables the cache"
