@@ -49,6 +49,7 @@ def save_video(vae: ModelMixin, latents: Tensor, path: str | Path, *, fps: float
     """Write latents to an MP4 at `path`. Replaces `export_to_video`, and encodes while the GPU decodes.
 
     `vae` is a diffusers video VAE. `latents` is the output of its pipeline with `output_type="latent"`.
+    CogVideoX 1.5 puts a frame of padding before an odd number of latent frames: pass `latents[:, 1:]` then.
     """
     from filmgate.pipeline import clip_writer
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import filmgate
 from filmgate.errors import Cancelled, ModelError, OutOfMemory, UsageError
 from filmgate.jobs import Size, SourceKind, Stage
 from filmgate.models.families import FAMILIES as KNOWN
@@ -117,6 +118,16 @@ def test_the_prompt_changes_the_latents(model, name, picture):
     assert not torch.equal(
         latents_of(model(name), request, "a red ball"), latents_of(model(name), request, "the sea at night")
     )
+
+
+def test_save_video_takes_the_latents_of_cogvideox_15_without_their_padding(model, tmp_path):
+    pipe = model("cogvideox-1.5").pipe
+    latents = pipe(
+        "a red ball", num_frames=9, width=32, height=32, num_inference_steps=1, output_type="latent"
+    )
+    path = filmgate.save_video(pipe.vae, latents.frames[:, 1:], tmp_path / "clip.mp4")
+    with av.open(str(path)) as video:
+        assert len(list(video.decode(video=0))) == 9
 
 
 @pytest.mark.parametrize("name", [*IMAGE_ONLY, *BOTH])
