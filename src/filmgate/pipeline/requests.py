@@ -72,6 +72,6 @@ def _fit_image(data: bytes, size: tuple[int, int]) -> Image.Image:
         raise InvalidField(
             "the image cannot be decoded: it is not PNG, JPEG, WebP or another known format", option="image"
         ) from exc
-    except (OSError, ValueError, Image.DecompressionBombError) as exc:
+    except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as exc:
         raise InvalidField(f"the image cannot be decoded: {exc}", option="image") from exc
     return ImageOps.fit(pixels, size, Image.Resampling.LANCZOS)
