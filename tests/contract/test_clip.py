@@ -146,9 +146,10 @@ def test_the_stills_of_a_scaled_clip_have_its_size(vae, tmp_path):
     outputs = ClipOutputs(
         on_still=lambda kind, data: stills.update({kind: data}), scaled_to=(32, 40)
     )  # 64x48 frames: also another shape
-    path = ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4", outputs).path
-    with av.open(str(path)) as video:
+    report = ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4", outputs)
+    with av.open(str(report.path)) as video:
         assert (video.streams.video[0].width, video.streams.video[0].height) == (32, 40)
+    assert (report.shape.width, report.shape.height) == (32, 40)
     sizes = {kind: Image.open(BytesIO(data)).size for kind, data in stills.items()}
     assert sizes == dict.fromkeys(StillKind, (32, 40))
 

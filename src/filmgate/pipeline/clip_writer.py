@@ -212,8 +212,8 @@ class ClipWriter:
         layout = self._options.layout
         stills = Stills(outputs.stills, shape.frames, outputs.on_still, layout, outputs.scaled_to)
         clip = _target(path, outputs, shape.frames)
+        width, height = size = outputs.scaled_to or (shape.width, shape.height)
         try:
-            size = outputs.scaled_to or (shape.width, shape.height)
             encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
             if outputs.on_spool and isinstance(clip, ClipSpool):
                 outputs.on_spool(clip)
@@ -235,6 +235,7 @@ class ClipWriter:
         spool = clip if isinstance(clip, ClipSpool) else None
         times = (started, source.requested_at or started, source.decoded_at, drained, published)
         phases = Phases(*(after - before for before, after in pairwise(times)))
+        shape = replace(shape, width=width, height=height)
         return ClipReport(path, spool, size_bytes, shape, published - started, first, source.rung, phases)
 
     @contextmanager
