@@ -7,11 +7,14 @@ from contextlib import closing
 from dataclasses import astuple
 from io import BytesIO
 from pathlib import Path
+from threading import Event
 
 import av
 import numpy as np
 import pytest
 import torch
+from av.container import OutputContainer
+from av.video.codeccontext import VideoCodecContext
 from PIL import Image
 
 from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
@@ -302,6 +305,21 @@ def test_a_cancelled_clip_leaves_no_file(vae, loop, tmp_path):
         )
     assert list(tmp_path.iterdir()) == []
     assert max(reported) < 45
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_the_encoder_of_a_cancelled_clip_is_freed_at_once(vae, codec):
+    """x265 and SVT-AV1 have dozens of threads, which lived until a garbage collection."""
+    stop = Event()
+    writer = ClipWriter(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(Cancelled):
+            writer.write(draw_latents(), None, control=Control(lambda _: stop.set(), stop))
+        assert [each for each in gc.get_objects() if type(each) in {OutputContainer, VideoCodecContext}] == []
+    finally:
+        gc.enable()
 
 
 def test_nan_in_the_decoder_leaves_no_file(vae, tmp_path):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -213,8 +213,10 @@ class ClipWriter:
         stills = Stills(outputs.stills, shape.frames, outputs.on_still, layout, outputs.scaled_to)
         clip = _target(path, outputs, shape.frames)
         width, height = size = outputs.scaled_to or (shape.width, shape.height)
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(clip.close)
             encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
+            on_error.callback(encoder.abandon)
             if outputs.on_spool and isinstance(clip, ClipSpool):
                 outputs.on_spool(clip)
 
@@ -227,9 +229,7 @@ class ClipWriter:
             encoder.finish()
             drained = time.perf_counter()
             size_bytes = _publish(clip, stills)
-        except BaseException:
-            clip.close()
-            raise
+            on_error.pop_all()
         published = time.perf_counter()
         first = (encoder.first_fragment_at or started) - started
         spool = clip if isinstance(clip, ClipSpool) else None

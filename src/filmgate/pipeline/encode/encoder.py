@@ -101,6 +101,7 @@ class ClipEncoder:
         timeline: AnyTimeline | None = None,
     ) -> None:
         self._timeline = timeline or NoTimeline()
+        self._clip = clip
         self._size = size
         self._layout = options.layout
         self._scaler = VideoReformatter()
@@ -144,6 +145,11 @@ class ClipEncoder:
             with self._timeline.on_host("write"):
                 self._muxer.close()
         self.first_fragment_at = self.first_fragment_at or time.perf_counter()
+
+    def abandon(self) -> None:
+        """Close the clip as it is, and free the encoder with its threads."""
+        self._clip.close()
+        self._muxer.close()
 
     def _mux(self, packets: Packets) -> None:
         if not packets:

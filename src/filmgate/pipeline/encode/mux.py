@@ -50,7 +50,10 @@ class ClipMuxer:
         _mux_as(self.stream, packets, self._finished)
 
     def close(self) -> None:
-        """Write the last fragment, and the index into its reserved space."""
+        """Write the last fragment, and the index into its reserved space. Neither to a closed file.
+
+        A container and its streams reference each other: without this, they live until a garbage collection.
+        """
         if self._fragments is not None:
             self._fragments[0].close()
         self._finished.close()
