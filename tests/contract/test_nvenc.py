@@ -17,6 +17,7 @@ from filmgate.pipeline.encode.encoder import (
     ClipEncoder,
     EncodeOptions,
     accepts_options,
+    check_encoder,
     pick_encoder,
     probe_encoder,
 )
@@ -148,7 +149,8 @@ STAND_IN = "libx265"
 
 @pytest.fixture
 def small_refused(monkeypatch):
-    """Another codec takes the place of H.264 NVENC. It refuses small frames when it is opened, as a GPU does.
+    """Another codec takes the place of H.264 NVENC. It refuses small frames and 4:2:2 when it is opened, as a
+    GPU does.
 
     Returns the sizes with which it was opened.
     """
@@ -157,7 +159,7 @@ def small_refused(monkeypatch):
     def open_large(context):
         if context.codec.name == STAND_IN:
             opened.append((context.width, context.height))
-            if min(opened[-1]) < MIN_SIDE:
+            if min(opened[-1]) < MIN_SIDE or "422" in context.pix_fmt:
                 raise av.error.ArgumentError(22, "Invalid argument")
         open_encoder(context)
 
@@ -169,9 +171,9 @@ def small_refused(monkeypatch):
     encode._known_problem.cache_clear()
 
 
-def encoded_with(setting, size):
+def encoded_with(setting, size, pixel_format="yuv420p"):
     """The codec of a clip of one frame."""
-    options = EncodeOptions(encoder=setting)
+    options = EncodeOptions(encoder=setting, pixel_format=pixel_format)
     clip = spooled_clip(1)
     encoder = ClipEncoder(clip, size, 1, options)
     encoder.write(np.full((1, *options.layout.frame_shape(size[1], size[0])), 128, np.uint8))
@@ -187,6 +189,19 @@ def test_a_clip_that_is_too_small_for_nvenc_is_encoded_in_software(small_refused
     assert encoded_with(setting, (128, 128)) == "h264"
     assert encoded_with(setting, (256, 128)) == "h264"
     assert encoded_with(setting, (256, 256)) == "hevc"
+
+
+@pytest.mark.parametrize("setting", ["auto", "nvenc"])
+def test_a_format_that_nvenc_does_not_have_is_encoded_in_software(small_refused, setting):
+    """4:2:2 needs a recent GPU. The request was admitted, so its job must not fail."""
+    assert encoded_with(setting, (256, 256), "yuv422p10") == "h264"
+    assert encoded_with(setting, (256, 256)) == "hevc"
+
+
+def test_a_setting_that_nvenc_cannot_follow_is_refused_before_the_first_clip(small_refused):
+    with pytest.raises(EncodeError, match="libx265 does not encode yuv422p10 here; set it to auto"):
+        check_encoder("h264", "nvenc", "yuv422p10")
+    check_encoder("h264", "nvenc", "yuv420p")
 
 
 def test_nvenc_is_tried_once_for_each_size(small_refused):

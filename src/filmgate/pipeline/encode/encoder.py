@@ -215,8 +215,11 @@ def check_encoder(codec: str, encoder: str, pixel_format: str) -> None:
     """Raise UsageError or EncodeError if these settings cannot encode a clip. Call before denoising."""
     options = EncodeOptions(codec=codec, encoder=encoder, pixel_format=pixel_format)
     encoder_format(Codec(SOFTWARE[codec], "w"), options)
-    if encoder == "nvenc":
-        pick_encoder(options)
+    if encoder == "nvenc" and pick_encoder(options) != HARDWARE[codec]:
+        raise EncodeError(
+            f"pipeline.encoder is nvenc, but {HARDWARE[codec]} does not encode {pixel_format} here; "
+            "set it to auto, or choose another pipeline.pixel_format"
+        )
 
 
 def nvenc_options(options: EncodeOptions) -> dict[str, str]:
@@ -226,15 +229,15 @@ def nvenc_options(options: EncodeOptions) -> dict[str, str]:
 
 
 def pick_encoder(options: EncodeOptions, size: tuple[int, int] = TEST_SIZE) -> str:
-    """Return FFmpeg's name of the encoder. NVENC is used only if it has encoded a test frame of this size.
+    """Return FFmpeg's name of the encoder. NVENC is used only if it has encoded a test frame like the clip's.
 
     Raises EncodeError if the setting is nvenc and NVENC does not work at all. Its limits depend on the codec
-    and the GPU; a clip outside them is encoded in software, whatever the setting.
+    and the GPU; a clip of a size or format outside them is encoded in software, whatever the setting.
     """
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
-    problem = _known_problem(options.codec, hardware, options.pixel_format, TEST_SIZE)
+    problem = _known_problem(options.codec, hardware, "yuv420p", TEST_SIZE)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
             f"pipeline.encoder is nvenc, but {hardware} does not work here ({problem}); set it to auto"
@@ -242,7 +245,9 @@ def pick_encoder(options: EncodeOptions, size: tuple[int, int] = TEST_SIZE) -> s
     if problem:
         return software
     if _known_problem(options.codec, hardware, options.pixel_format, size):
-        message = f"{hardware} does not encode {size[0]}x{size[1]}; using {software}"
+        message = (
+            f"{hardware} does not encode {options.pixel_format} at {size[0]}x{size[1]}; using {software}"
+        )
         log.info(message)
         return software
     return hardware
