@@ -102,6 +102,24 @@ def test_no_thread_gets_another_priority(codec):
     assert os.sched_getscheduler(0) == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_the_setting_limits_the_threads_of_av1_and_does_not_change_its_bytes():
+    """FFmpeg does not pass a number of threads to SVT-AV1, which took all cores."""
+    counts, written = [], set()
+    for threads in (1, 2, 8):
+        before = len(list(Path("/proc/self/task").iterdir()))
+        sink = WriteOnly()
+        encoder = opened(sink, 12, codec="av1", threads=threads)
+        encoder.write(moving(12))
+        counts.append(len(list(Path("/proc/self/task").iterdir())) - before)
+        encoder.finish()
+        encoder.abandon()
+        del encoder
+        written.add(sink.data)
+    assert counts == sorted(set(counts))
+    assert len(written) == 1
+
+
 @pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("size", [(128, 16), (16, 256), (24, 16)])
 def test_av1_encodes_narrow_clips_on_which_svt_av1_hung(size):

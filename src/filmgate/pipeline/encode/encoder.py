@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ SVT_PRESETS = {
     "veryslow": "2",
     "placebo": "1",
 }
+SVT_CORES = (1, 2, 5, 11, 23)
+"""The most cores of each level of parallelism but the last. SVT-AV1 takes no number of threads."""
 
 
 def threads_up_to(maximum: int) -> int:
@@ -187,9 +190,9 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
             params += ":cutree=0"  # x265 4.1 overflows a buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
-        params = "lookahead=0:tune=0"
-        if min(size) < 32:
-            params += ":lp=1"  # SVT-AV1 4.1 with more threads hangs on clips of 128x16 pixels
+        # SVT-AV1 4.1 with more threads hangs on clips of 128x16 pixels.
+        level = 1 if min(size) < 32 else 1 + bisect_left(SVT_CORES, options.threads)
+        params = f"lookahead=0:tune=0:lp={level}"
         context.options = {
             "preset": SVT_PRESETS[options.preset],
             "crf": str(options.crf),
