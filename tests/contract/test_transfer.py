@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from filmgate.errors import Cancelled, DecodeError, OutOfMemory, WriteError
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
+from filmgate.pipeline.transfer import loops
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
 from filmgate.pipeline.transfer.loops import FLAG_BYTES, Rings, transfer_overlapped, transfer_plain
 from filmgate.pipeline.transfer.streams import SyncStreams, open_streams
@@ -101,6 +102,29 @@ def test_a_slow_consumer_limits_the_decoder(device_slots, host_slots):
     watcher.join()
     assert seen == [bound]
     assert len(produced) == 30
+
+
+def test_ctrl_c_ends_a_transfer_that_waits_for_its_consumer(monkeypatch):
+    """The decoder has ended: the caller waits for the encoder, whose thread must not stay behind."""
+    received, is_interrupted = [], threading.Event()
+
+    class Interrupted(threading.Thread):
+        def join(self, timeout=None):
+            if not is_interrupted.is_set():
+                is_interrupted.set()
+                raise KeyboardInterrupt
+            super().join(timeout)
+
+    def consume(frames):
+        assert is_interrupted.wait(60)
+        received.append(len(frames))
+
+    monkeypatch.setattr(loops, "Thread", Interrupted)
+    rings = open_rings(slots=(2, 8))
+    with pytest.raises(KeyboardInterrupt):
+        transfer_overlapped(numbered([2] * 6), rings, consume, Control())
+    assert not [each for each in threading.enumerate() if isinstance(each, Interrupted)]
+    assert rings.is_closed
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 7, 19])

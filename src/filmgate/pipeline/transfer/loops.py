@@ -203,6 +203,7 @@ def transfer_overlapped(
             control.check()
             timeline.between("decode", before, after)
             threads.put(frames)
+        threads.finish()
 
 
 def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tensor, Mark]]:
@@ -251,15 +252,18 @@ class TransferThreads:
         assert self._failure is not None, "only a failure closes the channels while the decoder runs"
         raise self._failure
 
+    def finish(self) -> None:
+        """Wait until every chunk has been consumed, or a thread has failed."""
+        self._to_copy.finish()
+        for thread in self._threads:
+            thread.join()
+
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if exc is None:
-            self._to_copy.finish()
-        else:
+        if exc is not None:
             self._close()
-        for thread in self._threads:
-            thread.join()
+        self.finish()
         if exc is not None or self._failure is not None:
             # Buffers are freed. Otherwise the consumer has waited for every copy, and the compute stream may
             # already run the next clip.
