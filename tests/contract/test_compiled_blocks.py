@@ -150,12 +150,13 @@ def test_compiled_kernels_are_stored_in_the_configured_folder(monkeypatch, tmp_p
     for variable in (CACHE_VARIABLE, "TRITON_CACHE_DIR"):
         monkeypatch.setenv(variable, "elsewhere")
     monkeypatch.delenv("TRITON_CACHE_DIR")
-    Denoiser(model("wan2.1"), CPU.model_copy(update={"compile_cache": str(tmp_path)}), is_reused=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Denoiser(model("wan2.1"), CPU.model_copy(update={"compile_cache": "~/kernels"}), is_reused=False)
     from torch._inductor.runtime.cache_dir_utils import cache_dir
     from triton import knobs
 
-    assert cache_dir() == str(tmp_path)
-    assert knobs.cache.dir == str(tmp_path / "triton")
+    assert cache_dir() == str(tmp_path / "kernels")
+    assert knobs.cache.dir == str(tmp_path / "kernels" / "triton")
 
 
 class Flaky:

@@ -152,9 +152,11 @@ def _version(package: str) -> str:
 def set_cache_folder(settings: PipelineSettings) -> None:
     """Use `pipeline.compile_cache`. Call this before anything is compiled."""
     if settings.compile_cache:
-        os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads only this variable
-        # Triton's own, for kernels that torch does not compile
-        os.environ.setdefault("TRITON_CACHE_DIR", str(Path(settings.compile_cache) / "triton"))
+        folder = Path(settings.compile_cache).expanduser()
+        os.environ[CACHE_VARIABLE] = str(folder)  # torch reads only this variable
+        os.environ.setdefault(
+            "TRITON_CACHE_DIR", str(folder / "triton")
+        )  # kernels that torch does not compile
 
 
 def cache_folder() -> Path:
