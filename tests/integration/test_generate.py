@@ -1,5 +1,6 @@
 """`filmgate generate`: its output, and its errors for wrong arguments."""
 
+import gc
 import io
 import json
 import subprocess
@@ -192,6 +193,24 @@ def test_generate_renders_in_this_process(tmp_path, monkeypatch):
     path = filmgate.generate("a red ball", "ball.mp4", model="miniature", size="64x64", frames=5, steps=1)
     with av.open(str(path)) as clip:
         assert len(list(clip.decode(video=0))) == 5
+
+
+def test_the_python_api_leaves_no_weights_in_memory(monkeypatch, tmp_path):
+    """The next model may need the memory, and the modules of diffusers wait for a garbage collection."""
+
+    def count_bytes():
+        parameters = [each for each in gc.get_objects() if type(each) is torch.nn.Parameter]
+        return sum(each.nbytes for each in parameters if each.device.type != "meta")
+
+    monkeypatch.chdir(tmp_path)
+    gc.collect()
+    gc.disable()
+    try:
+        before = count_bytes()
+        filmgate.generate("a red ball", model="miniature", size="64x64", frames=5, steps=1)
+        assert count_bytes() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("prompt", ["", "  "])

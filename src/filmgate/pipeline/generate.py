@@ -12,16 +12,18 @@ from filmgate.models.requests import VideoRequest, check_request
 from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode.fast.decoder import forget_network
 from filmgate.pipeline.encode.stills import StillPaths
 from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.loading.memory import drop_weights
 from filmgate.pipeline.render import Renderer, RenderReport
 from filmgate.pipeline.requests import to_clip_request
 from filmgate.settings import Settings
 
 
 class LocalModel:
-    """A model loaded in this process. Its weights are not evicted from the cache before `close`."""
+    """A model in the memory of this process. Until `with` ends, the cache does not evict its files."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class LocalModel:
         )
         with ExitStack() as held:
             loaded = load_model(ensure_local(model.location, cache, held, on_pull), settings.pipeline)
-            self._limits = loaded.limits
+            self._model = loaded
             self._renderer = Renderer(loaded, settings.pipeline, adapters=read)
             self._held = held.pop_all()
 
@@ -48,11 +50,15 @@ class LocalModel:
 
     def __exit__(self, *_error: object) -> None:
         self._held.close()
+        forget_network(self._model.pipe.vae)
+        drop_weights(self._model.pipe)
 
     def check(self, request: VideoRequest) -> VideoSpec:
         """The spec of a request. Raises UsageError for values outside the model's limits."""
         settings = self._settings
-        return check_request(request, self.name, self._limits, settings.admission, settings.pipeline.codec)
+        return check_request(
+            request, self.name, self._model.limits, settings.admission, settings.pipeline.codec
+        )
 
     def render(
         self,

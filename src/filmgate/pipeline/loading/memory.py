@@ -194,11 +194,16 @@ def loaded_bytes(pipe: Pipeline) -> dict[str, int]:
     return {name: sum(weights.nbytes for weights in part.parameters()) for name, part in parts}
 
 
-def release(pipe: Pipeline, device: torch.device) -> None:
-    """Free the model's memory before another model is loaded."""
+def drop_weights(pipe: Pipeline) -> None:
+    """Free the weights at once. The modules, which reference each other, live until a garbage collection."""
     if hasattr(pipe, "remove_all_hooks"):
         pipe.remove_all_hooks()
     pipe.to("meta")
+
+
+def release(pipe: Pipeline, device: torch.device) -> None:
+    """Free the model's memory before another model is loaded."""
+    drop_weights(pipe)
     collect_and_freeze()
     if device.type == "cuda":
         torch.cuda.empty_cache()
