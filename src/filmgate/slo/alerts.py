@@ -115,14 +115,16 @@ SERVICE_ALERTS = (
     ),
     Alert(
         "FilmgateDatabaseDown",
-        f"max({m.QUEUE_UP.name}) == 0",
+        # No series means the same: no server runs, or a silent database makes every scrape too slow.
+        f"absent({m.QUEUE_UP.name} == 1)",
         _PAGE,
         "No server reaches the job database.",
         hold="1m",
     ),
     Alert(
         "FilmgateBreakerOpen",
-        f'max by (provider) ({m.BREAKER_PHASE.name}{{phase="open"}}) == 1',
+        # A probe is half-open for as long as the provider lets it wait.
+        f'max by (provider) ({m.BREAKER_PHASE.name}{{phase="closed"}}) == 0',
         _TICKET,
         "The managed provider is not used because its calls fail.",
         hold="5m",
@@ -149,7 +151,7 @@ SERVICE_ALERTS = (
     ),
     Alert(
         "FilmgateAuditCheckpointFailing",
-        f'sum(increase({m.TASK_FAILURES.name}{{task="audit checkpoint"}}[30m])) > 1',
+        f'sum(increase({m.TASK_FAILURES.name}{{task="audit checkpoint"}}[30m])) >= 2',
         _PAGE,
         "Heads of the audit log cannot be signed or anchored, or a chain is broken.",
     ),

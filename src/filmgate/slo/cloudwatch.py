@@ -100,7 +100,7 @@ def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
             {"up": _select("MAX", m.QUEUE_UP)}, "1 - up", 0, is_missing_bad=True
         ),
         "FilmgateBreakerOpen": Condition(
-            {"open": _select("MAX", m.BREAKER_PHASE, "phase = 'open'")}, "open", 0, periods=5
+            {"closed": _select("MIN", m.BREAKER_PHASE, "phase = 'closed'")}, "1 - closed", 0, periods=5
         ),
         "FilmgateStoreThrottled": throttled("s3"),
         "FilmgateKmsThrottled": throttled("kms"),

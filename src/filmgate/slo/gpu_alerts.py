@@ -25,7 +25,11 @@ class GpuMetrics(StrEnum):
 
 _FILMGATE = {
     "FilmgateGpuMemoryHigh": f"{m.GPU_MEMORY_USED.name} / {m.GPU_MEMORY_TOTAL.name} > {GPU_MEMORY_RATIO}",
-    "FilmgateGpuIdle": f"avg_over_time({m.GPU_UTILIZATION.name}[5m]) < {GPU_IDLE_RATIO}{_JOBS_WAIT}",
+    # A worker that loads its first model is not idle: its GPU has been watched for 5 minutes.
+    "FilmgateGpuIdle": (
+        f"avg_over_time({m.GPU_UTILIZATION.name}[5m]) < {GPU_IDLE_RATIO}{_JOBS_WAIT}"
+        f" and {m.GPU_UTILIZATION.name} offset 5m"
+    ),
     "FilmgateGpuHot": f"{m.GPU_TEMPERATURE.name} >= {GPU_CELSIUS}",
     "FilmgateGpuPowerLimit": (
         f"avg_over_time({m.GPU_POWER.name}[5m]) / {m.GPU_POWER_LIMIT.name} > {POWER_RATIO}"

@@ -73,7 +73,7 @@ EVENT = '{instance="node-1:9464",gpu="GPU-1",reason="%s"}'
 XID = '{instance="node-1:9464",gpu="GPU-1",xid="79"}'
 FAILURES = 'filmgate_task_failures_total{task="audit checkpoint"}'
 EXPIRY = "filmgate_tls_certificate_expiry_timestamp_seconds"
-PHASE = 'filmgate_breaker_phase{provider="bedrock",phase="open"}'
+PHASE = 'filmgate_breaker_phase{provider="bedrock",phase="%s"}'
 
 # By alert: the histories in which it fires, and those in which it must stay quiet, one value per minute.
 HISTORIES = {
@@ -99,7 +99,11 @@ HISTORIES = {
         {f"up{WORKER}": "1x60", f"filmgate_worker_ready{WORKER}": "1x60", 'up{job="other"}': "0x60"},
     ),
     "FilmgateDatabaseDown": ({"filmgate_queue_up": "0x60"}, {"filmgate_queue_up": "1x60"}),
-    "FilmgateBreakerOpen": ({PHASE: "1x60"}, {PHASE: "1x2 0x60"}),
+    # Every third minute, a probe waits for a provider that does not answer.
+    "FilmgateBreakerOpen": (
+        {PHASE % "closed": "0x60", PHASE % "open": "1 1 0 " * 20, PHASE % "half_open": "0 0 1 " * 20},
+        {PHASE % "closed": "0x2 1x60", PHASE % "open": "1x2 0x60"},
+    ),
     "FilmgateStoreThrottled": (
         throttles("s3", "0+12x60"),
         throttles("s3", "0+1x60") | throttles("sqs", "0+99x60"),
