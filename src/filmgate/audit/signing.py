@@ -5,7 +5,7 @@ import hashlib
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -101,18 +101,21 @@ def open_signer(settings: AuditSettings, local_secret: bytes | None) -> Signer |
 
 def is_signed_by(public_key: str, payload: bytes, signature: str) -> bool:
     """Whether the holder of the key signed these bytes. Raises UsageError for an unknown kind of key."""
+    unknown = UsageError("the public key is neither Ed25519 nor P-256; give another with --public-key")
     try:
         key = serialization.load_pem_public_key(public_key.encode())
+    except UnsupportedAlgorithm as exc:
+        raise unknown from exc
     except ValueError as exc:
         raise UsageError("the public key is not PEM; give another one with --public-key") from exc
     try:
         raw = base64.b64decode(signature, validate=True)
         if isinstance(key, Ed25519PublicKey):
             key.verify(raw, payload)
-        elif isinstance(key, ec.EllipticCurvePublicKey):
+        elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
             key.verify(raw, payload, ec.ECDSA(hashes.SHA256()))
         else:
-            raise UsageError("the public key is neither Ed25519 nor P-256; give another with --public-key")
+            raise unknown
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -5,6 +5,8 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,3 +185,21 @@ def test_the_payload_of_a_signature_covers_every_claim():
 def test_a_public_key_that_cannot_be_read_is_an_error_with_a_remedy():
     with pytest.raises(UsageError, match="is not PEM; give another one with --public-key"):
         verify(CHAIN, [HEAD], public_key="not a key")
+
+
+def to_pem(key):
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+
+
+SM2 = """-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoEcz1UBgi0DQgAEVl0Gu5/O6JZbD8GtF2j6xe4LYslI
+Fkneu2Qfh9dbFEwFLBnG+fLjeKPuSxLFEM4iIdP2mV3eC5PcTEPKMpdlSA==
+-----END PUBLIC KEY-----
+"""
+
+
+@pytest.mark.parametrize("key", [to_pem(ec.generate_private_key(ec.SECP384R1())), SM2], ids=["P-384", "SM2"])
+def test_a_key_of_another_kind_is_not_a_wrong_signature(key):
+    with pytest.raises(UsageError, match="is neither Ed25519 nor P-256"):
+        verify(CHAIN, [HEAD], public_key=key)
