@@ -13,7 +13,7 @@ NEEDS_FOLDER = {
     "worker": ["--model", "flipbook"],
     "backup": ["copy"],
     "restore": ["copy"],
-    "route": ["video_0"],
+    "route": ["video_" + "0" * 32],
     "models pull": ["s3://film/models/wan/v1/"],
     "models reset-canary": ["abc"],
     "tenant add": ["acme"],

@@ -59,7 +59,8 @@ WRONG = {
     "keys rotate ../x --data .": "NAME: '../x' is not the name of a tenant: a-z, 0-9 and -, at most",
     "keys rewrap X --data .": "NAME: 'X' is not the name of a tenant: a-z, 0-9 and -, at most 63",
     "keys rewrap nobody --data .": "tenant nobody has no key yet; its first job creates one",
-    "route video_x --data .": "JOB: tenant local has no job video_x; see --tenant",
+    "route video_x --data .": "JOB: 'video_x' is not the id of a video, video_ and 32 hexadecimal digits; ",
+    f"route video_{'0' * 32} --data .": f"JOB: tenant local has no job video_{'0' * 32}; see --tenant",
     "audit export -o exists.jsonl --data .": (
         "cannot be created: File exists; an export does not overwrite a file"
     ),

@@ -6,6 +6,8 @@ import pytest
 
 from tests.service import CLIP, THUMBNAIL
 
+UNKNOWN = "video_" + "0" * 32
+
 
 @pytest.fixture
 def jobs(service, run_command):
@@ -40,7 +42,11 @@ def test_a_cancelled_video_fails_the_watch(client, jobs):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("show", "video_unknown"), 1, "error: there is no video video_unknown; `filmgate jobs list`"),
+        (("show", UNKNOWN), 1, f"error: there is no video {UNKNOWN}; `filmgate jobs list`"),
+        (("show", "video_unknown"), 2, "error: ID: 'video_unknown' is not the id of a video"),
+        (("watch", ""), 2, "error: ID: '' is not the id of a video"),
+        (("cancel", ".."), 2, "error: ID: '..' is not the id of a video"),
+        (("download", "video_\udcff"), 2, "error: ID: 'video_\\udcff' is not the id of a video"),
         (("download", "video_x", "--variant", "poster"), 2, "--variant: 'poster' is not one of video"),
         (("list", "--key-file", "missing.key"), 2, "missing.key does not exist"),
     ],

@@ -67,3 +67,16 @@ def test_a_job_of_another_tenant_is_not_found_and_the_option_is_named(route, job
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "tenant local has no job" in result.stderr
     assert "--tenant" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("video_x",), "JOB: 'video_x' is not the id of a video"),
+        (("video_" + "0" * 32, "--tenant", ""), "--tenant: '' is not the name of a tenant"),
+    ],
+)
+def test_what_is_no_id_and_no_name_is_refused(route, arguments, message):
+    result = route(*arguments)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert message in result.stderr

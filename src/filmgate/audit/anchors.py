@@ -172,7 +172,7 @@ def _to_line(head: Head) -> bytes:
 def _to_head(line: bytes) -> Head | None:
     try:
         return read_record(Head, json.loads(line))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

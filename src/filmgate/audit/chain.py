@@ -52,13 +52,15 @@ _COLUMNS = ("tenant_id", "number", "at", "action", "job_id", "clip_sha256", "det
 
 def to_record(row: sa.RowMapping) -> AuditRecord:
     """The record of a row, whose texts may be bytes. Bytes that are not UTF-8 never match the hash."""
-    return AuditRecord(**{name: _to_text(row[name]) for name in _COLUMNS})
-
-
-def _to_text(value: Any) -> Any:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    return AuditRecord(**_to_texts(row))
 
 
 def to_head(row: sa.RowMapping) -> Head:
-    values: dict[str, Any] = dict(row)
-    return Head(**values)
+    return Head(**_to_texts(row))
+
+
+def _to_texts(row: sa.RowMapping) -> dict[str, Any]:
+    return {
+        name: value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }

@@ -61,7 +61,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for number, line in enumerate(file, 1):
                 try:
                     stored = json.loads(line)
-                except ValueError as exc:
+                except (ValueError, RecursionError) as exc:
                     raise UsageError(f"line {number} of {path} is not JSON", option="--file") from exc
                 if not isinstance(stored, dict):
                     raise UsageError(f"line {number} of {path} is not an object", option="--file")

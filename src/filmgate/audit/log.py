@@ -14,11 +14,6 @@ from filmgate.database.schema import audit_heads, audit_records
 from filmgate.jobs import JobId, TenantId
 
 _BATCH = 5000
-# SQLite's driver rejects a text that is not UTF-8. Read as bytes, such a record can still be named.
-_RAW_COLUMNS: tuple[sa.ColumnElement[Any], ...] = tuple(
-    sa.cast(column, sa.LargeBinary).label(column.name) if isinstance(column.type, sa.Text) else column
-    for column in audit_records.c
-)
 _ORDER = (audit_records.c.tenant_id, audit_records.c.number)
 _CURSOR = sa.tuple_(*_ORDER)
 
@@ -37,7 +32,8 @@ class AuditLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._columns = _RAW_COLUMNS if database.is_sqlite else tuple(audit_records.c)
+        self._select = _select_raw if database.is_sqlite else sa.select
+        self._to_literal = _to_raw_literal if database.is_sqlite else sa.literal
 
     def record(self, tenant_id: TenantId, *entries: Entry) -> None:
         """Append entries; durable when this returns."""
@@ -48,16 +44,16 @@ class AuditLog:
         self, query: Query, *, after: tuple[TenantId, int] | None = None, limit: int = 100
     ) -> Sequence[AuditRecord]:
         """Records by tenant and number, after the record with this tenant and number."""
-        statement = _select(query, self._columns).limit(limit)
+        statement = self._find(query).order_by(*_ORDER).limit(limit)
         if after is not None:
-            statement = statement.where(sa.tuple_(*map(sa.literal, after)) < _CURSOR)
+            statement = statement.where(sa.tuple_(self._to_literal(after[0]), sa.literal(after[1])) < _CURSOR)
         with self._database.read() as connection:
             return [to_record(row) for row in connection.execute(statement).mappings()]
 
     def newest(self, query: Query, *, limit: int = 100) -> Sequence[AuditRecord]:
         """The newest records, oldest of them first."""
-        statement = _select(query, self._columns).order_by(None)
-        statement = statement.order_by(audit_records.c.at.desc(), audit_records.c.number.desc()).limit(limit)
+        newest_first = (audit_records.c.at.desc(), audit_records.c.number.desc())
+        statement = self._find(query).order_by(*newest_first).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(statement).mappings().all()
         return [to_record(row) for row in reversed(rows)]
@@ -83,18 +79,36 @@ class AuditLog:
 
     def heads(self, tenant_id: TenantId | None = None) -> Sequence[Head]:
         """The heads of the chains, by tenant."""
-        statement = sa.select(audit_heads).order_by(audit_heads.c.tenant_id)
+        statement = self._select(audit_heads).order_by(audit_heads.c.tenant_id)
         if tenant_id is not None:
-            statement = statement.where(audit_heads.c.tenant_id == tenant_id)
+            statement = statement.where(audit_heads.c.tenant_id == self._to_literal(tenant_id))
         with self._database.read() as connection:
             return [to_head(row) for row in connection.execute(statement).mappings()]
 
+    def _find(self, query: Query) -> sa.Select[Any]:
+        wanted = {
+            audit_records.c.tenant_id: query.tenant_id,
+            audit_records.c.job_id: query.job_id,
+            audit_records.c.clip_sha256: query.clip_sha256,
+        }
+        conditions = (name == self._to_literal(value) for name, value in wanted.items() if value is not None)
+        return self._select(audit_records).where(*conditions)
 
-def _select(query: Query, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-    wanted = {
-        audit_records.c.tenant_id: query.tenant_id,
-        audit_records.c.job_id: query.job_id,
-        audit_records.c.clip_sha256: query.clip_sha256,
-    }
-    conditions = [column == value for column, value in wanted.items() if value is not None]
-    return sa.select(*columns).where(*conditions).order_by(*_ORDER)
+
+def _select_raw(table: sa.Table) -> sa.Select[Any]:
+    """A select on SQLite that reads every row which someone may have changed.
+
+    The driver rejects a text that is not UTF-8: read as bytes, such a row can still be named. SQLite stores
+    any type in any column: a row whose number is none counts as missing.
+    """
+    columns: list[sa.ColumnElement[Any]] = [
+        sa.cast(column, sa.LargeBinary).label(column.name) if isinstance(column.type, sa.Text) else column
+        for column in table.c
+    ]
+    numbers = [column for column in table.c if isinstance(column.type, sa.BigInteger)]
+    return sa.select(*columns).where(*(sa.func.typeof(column) == "integer" for column in numbers))
+
+
+def _to_raw_literal(text: str) -> sa.ColumnElement[str]:
+    """The driver binds no text that is not UTF-8 either."""
+    return sa.cast(text.encode("utf-8", "surrogateescape"), sa.Text)

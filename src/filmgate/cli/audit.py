@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
-from filmgate.cli.options import AsJson
+from filmgate.cli.options import AsJson, read_tenant, read_video
 from filmgate.errors import UsageError
-from filmgate.jobs import JobId, TenantId
+from filmgate.jobs import JobId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from filmgate.audit.log import AuditLog, Query
     from filmgate.audit.verify import Verification
+    from filmgate.jobs import TenantId
 
 audit = typer.Typer(help="Show, export and verify the audit log.", no_args_is_help=True)
 
@@ -38,9 +39,9 @@ def show_audit(
     """Print audit records, oldest first. Use --clip to find the video that a clip file belongs to."""
     from filmgate.audit.log import AuditLog, Query
 
+    query = Query(_tenant_id(tenant), None if video is None else read_video(video, "--video"))
     with opened_database(settings_with(data)) as database:
         log = AuditLog(database)
-        query = Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
         records = log.newest(_find_video(log, query, clip) if clip else query, limit=limit)
     if is_json:
         typer.echo(json.dumps({"records": [record.to_shown() for record in records]}))
@@ -48,7 +49,7 @@ def show_audit(
     for record in records:
         typer.echo(_to_line(record.to_shown()))
     if not records:
-        wanted = " that match" if tenant or video or clip else ""
+        wanted = " that match" if clip or query != Query() else ""
         typer.echo(f"the audit log has no records{wanted}", err=True)
 
 
@@ -63,10 +64,9 @@ def export_audit(
     from filmgate.audit.installation import open_installation_signer
     from filmgate.audit.log import AuditLog, Query
 
-    settings = settings_with(data)
+    settings, tenant_id = settings_with(data), _tenant_id(tenant)
     with opened_database(settings) as database:
         signer, log = open_installation_signer(settings), AuditLog(database)
-        tenant_id = TenantId(tenant) if tenant else None
         heads = log.heads(tenant_id)
         if tenant and not heads and not log.page(Query(tenant_id), limit=1):
             raise _unknown(tenant)
@@ -86,6 +86,11 @@ def _warn_of_unsigned(tenants: "Sequence[TenantId]") -> None:
             "them: export again after the next checkpoint (audit.checkpoint_seconds)",
             err=True,
         )
+
+
+def _tenant_id(tenant: str | None) -> "TenantId | None":
+    """None for all tenants. A name that is empty is an error: it never stands for all of them."""
+    return None if tenant is None else read_tenant(tenant)
 
 
 def _unknown(tenant: str) -> UsageError:
@@ -129,9 +134,9 @@ def verify_audit(
     if file is not None:
         result = _verify_file(file, public_key)
     else:
-        settings = settings_with(data)
+        settings, tenant_id = settings_with(data), _tenant_id(tenant)
         with opened_database(settings) as database:
-            result = verify_installation(database, settings, TenantId(tenant) if tenant else None)
+            result = verify_installation(database, settings, tenant_id)
         if tenant and not result.tenants and result.is_intact:
             raise _unknown(tenant)
     _print_result(result, is_json=is_json)
@@ -164,7 +169,7 @@ def _print_result(result: "Verification", *, is_json: bool) -> None:
         typer.echo(json.dumps(shape | {name: getattr(result, name) for name in names}))
         return
     for fault in result.faults:
-        typer.echo(f"CHANGED  {fault}")
+        typer.echo(f"CHANGED  {_escape(str(fault))}")
     verdict = "intact" if result.is_intact else f"{len(result.faults)} faults"
     signed = f"{result.unsigned} not signed yet"
     if not result.has_checked_signatures:
@@ -198,12 +203,16 @@ def _to_line(shown: "Mapping[str, Any]") -> str:
     at, details = shown["at"], shown["details"]
     time = "-" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(details, str):
-        # Quoted, so that changed details cannot look like other records.
         text = f"details={json.dumps(details)}"
     else:
         text = " ".join(f"{name}={_to_text(value)}" for name, value in details.items())
     place = f"{shown['tenant']:<8} {shown['number']:>6}"
-    return f"{place}  {time:<19}  {shown['action']:<14}  {shown['video'] or '-'}  {text}"
+    return _escape(f"{place}  {time:<19}  {shown['action']:<14}  {shown['video'] or '-'}  {text}")
+
+
+def _escape(line: str) -> str:
+    """One line of text: a changed record may not look like other records, or act on the terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
 def _to_text(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.options import AsJson
+from filmgate.cli.options import AsJson, read_video
 from filmgate.errors import JobNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _add_command(name: str, summary: str, act: "Callable[[Filmgate, str], Video]
         data: Data = None,
         is_json: AsJson = False,
     ) -> None:
-        with open_client(url, key_file, data) as client, explained_id(video_id):
+        with explained_id(video_id), open_client(url, key_file, data) as client:
             print_video(act(client, video_id), is_json=is_json)
 
 
@@ -93,15 +93,16 @@ def download_job(
     if variant not in _VARIANTS:
         raise UsageError(f"{variant!r} is not one of {', '.join(_VARIANTS)}", option="--variant")
     path = output or Path(video_id + _VARIANTS[variant])
-    with open_client(url, key_file, data) as client, explained_id(video_id):
+    with explained_id(video_id), open_client(url, key_file, data) as client:
         typer.echo(client.download(video_id, path, variant))  # type: ignore[arg-type]
 
 
 @contextmanager
 def explained_id(video_id: str) -> "Iterator[None]":
-    """Names the video that the server does not know, and where its id is listed."""
+    """Names a video that does not exist, and where its id is listed."""
     from filmgate.client import RequestFailed
 
+    read_video(video_id)
     try:
         yield
     except RequestFailed as exc:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.jobs import TENANT_ID_PATTERN, TenantId
+from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Command: TypeAlias = Callable[..., None]
@@ -19,6 +19,14 @@ def read_tenant(name: str, option: str = "--tenant") -> TenantId:
         message = f"{name!r} is not the name of a tenant: a-z, 0-9 and -, at most 63 characters"
         raise UsageError(message, option=option)
     return TenantId(name)
+
+
+def read_video(video_id: str, option: str = "ID") -> JobId:
+    """Raises UsageError for a text that cannot be the id of a video."""
+    if not JOB_ID_PATTERN.fullmatch(video_id):
+        message = f"{video_id!r} is not the id of a video, video_ and 32 hexadecimal digits"
+        raise UsageError(f"{message}; `filmgate jobs list` prints the newest ones", option=option)
+    return JobId(video_id)
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

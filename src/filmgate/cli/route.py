@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
-from filmgate.cli.options import AsJson
+from filmgate.cli.options import AsJson, read_tenant, read_video
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
 
@@ -27,7 +27,7 @@ def show_route(
     is_json: AsJson = False,
 ) -> None:
     """Print a job's route, the reason with its numbers, and all route changes. Clients do not see this."""
-    found, events = read_job(TenantId(tenant), JobId(job), settings_with(data))
+    found, events = read_job(read_tenant(tenant), read_video(job, "JOB"), settings_with(data))
     moves = [event for event in events if event.route is not None]
     if is_json:
         typer.echo(json.dumps(as_dict(found, moves)))
