@@ -25,6 +25,7 @@ from filmgate.database.records import read_record
 from filmgate.errors import FilmgateError, SettingsError, StoreUnavailable
 from filmgate.jobs import TenantId
 from filmgate.settings import AuditSettings
+from filmgate.settings.places import find_local
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -152,16 +153,17 @@ class S3Anchor:
 
 def open_anchor(settings: AuditSettings, data: Path) -> Anchor:
     """The anchor that the settings name by URL scheme."""
-    url = urlsplit(settings.anchor)
-    if url.scheme in ("", "file"):
-        return FileAnchor(Path(url.path) if url.path else data / DEFAULT_FILE)
-    if url.scheme == "s3":
+    file = find_local(settings.anchor, data / DEFAULT_FILE, "audit.anchor")
+    if file is not None:
+        return FileAnchor(file)
+    scheme = urlsplit(settings.anchor).scheme
+    if scheme == "s3":
         check_boto3("audit.anchor")
         endpoint = Endpoint(settings.region, settings.endpoint, "audit.region")
         place = S3Location.parse(settings.anchor, "audit.anchor")
         return S3Anchor(open_s3(endpoint), place, settings.retention_seconds)
     raise SettingsError(
-        f"unknown anchor {url.scheme}://; expected file:///FILE or s3://BUCKET/PREFIX", option="audit.anchor"
+        f"unknown anchor {scheme}://; expected file:///FILE or s3://BUCKET/PREFIX", option="audit.anchor"
     )
 
 

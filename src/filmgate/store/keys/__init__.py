@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import StoreSettings
+from filmgate.settings.places import find_local
 from filmgate.store.keys.base import Keyring
 from filmgate.store.keys.data_keys import DataKeys
 
@@ -19,16 +20,17 @@ def open_keys(settings: StoreSettings, data: Path) -> DataKeys:
 
 def open_keyring(settings: StoreSettings, data: Path) -> Keyring:
     """The keyring that the settings name by URL scheme."""
-    url = urlsplit(settings.keyring)
-    if url.scheme in ("", "file"):
+    folder = find_local(settings.keyring, data / DEFAULT_FOLDER, "store.keyring")
+    if folder is not None:
         from filmgate.store.keys.files import FileKeyring
 
-        return FileKeyring(Path(url.path) if url.path else data / DEFAULT_FOLDER)
-    if url.scheme == "kms":
+        return FileKeyring(folder)
+    scheme = urlsplit(settings.keyring).scheme
+    if scheme == "kms":
         check_boto3("store.keyring")
         from filmgate.store.keys.kms import open_kms_keyring
 
         return open_kms_keyring(settings)
     raise SettingsError(
-        f"unknown keyring {url.scheme}://; expected file:///DIR or kms://", option="store.keyring"
+        f"unknown keyring {scheme}://; expected file:///DIR or kms://", option="store.keyring"
     )
