@@ -29,8 +29,6 @@ from filmgate.telemetry.tracing import Attribute, Span, error_type, exported_att
 from filmgate.telemetry.untraced import NoSpan
 
 _TRACES_PATH = "/v1/traces"
-# A clip has about fifteen spans: the buffer holds the spans of a hundred clips while the collector is away.
-_MAX_BUFFERED = 2048
 _NANOSECONDS = 10**9
 
 
@@ -55,7 +53,7 @@ class OtlpTracer:
         )
         endpoint = settings.endpoint.rstrip("/") + _TRACES_PATH
         exporter = OTLPSpanExporter(endpoint=endpoint, timeout=settings.timeout_seconds)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MAX_BUFFERED))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("filmgate", release)
 
     def start(
@@ -77,7 +75,8 @@ class OtlpTracer:
             start_time=_to_nanoseconds(at),
             links=[Link(_to_span_context(link)) for link in links if link.span_id is not None],
         )
-        return OtlpSpan(span)
+        # With OTEL_SDK_DISABLED, the SDK gives no ids.
+        return OtlpSpan(span) if span.get_span_context().is_valid else NoSpan(parent)
 
     def close(self) -> None:
         self._provider.force_flush(int(self._timeout_seconds * 1000))

@@ -128,6 +128,25 @@ def test_the_standard_variable_sets_the_endpoint_and_our_own_wins(tmp_path):
     assert load_settings(own).traces.endpoint == "http://other:4318"
 
 
+def test_the_switch_of_the_sdk_turns_spans_off_and_keeps_the_ids(exported, monkeypatch):
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    seen = []
+
+    def work(tracer):
+        for context in (TraceContext(TRACE), TraceContext(TRACE, SPAN, True)):
+            with within_trace(tracer.start("root", context).context), traced(tracer, "inner") as inner:
+                seen.append(inner.context.trace_id)
+
+    assert exported(work) == []
+    assert seen == [TRACE, TRACE]
+
+
+def test_the_buffer_has_the_size_of_its_standard_variable(exported, monkeypatch):
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8192")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096")
+    assert len(exported(lambda tracer: tracer.start("root", TraceContext(TRACE)).end())) == 1
+
+
 def test_the_sdk_is_not_imported_unless_an_endpoint_is_set():
     code = (
         "import sys, filmgate.telemetry.tracing as t;"
