@@ -88,8 +88,6 @@ class ManagementHandler(BaseHTTPRequestHandler):
     server_version = "filmgate"
     sys_version = ""
     timeout = _SOCKET_SECONDS
-    error_content_type = _JSON
-    error_message_format = '{"error": {"message": "%(message)s", "code": %(code)d}}'
 
     def do_GET(self) -> None:
         match urlsplit(self.path).path:
@@ -107,6 +105,10 @@ class ManagementHandler(BaseHTTPRequestHandler):
                 self.send_error(HTTPStatus.NOT_FOUND)
 
     do_HEAD = do_GET
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        status = HTTPStatus(code)
+        self._send_json(status, {"error": {"message": message or status.phrase, "code": code}})
 
     def _send_json(self, status: HTTPStatus, answer: dict[str, object]) -> None:
         self._send(status, _JSON, json.dumps(answer).encode())

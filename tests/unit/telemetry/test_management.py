@@ -1,5 +1,6 @@
 """The management port: liveness, readiness and metrics without a key, beside the work of the process."""
 
+import json
 import select
 import socket
 
@@ -57,6 +58,18 @@ def test_a_check_that_fails_answers_with_its_code():
         raise QueueUnavailable("the database is down")
 
     assert Readiness({"queue": fail}).read() == {"queue": QueueUnavailable.code}
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [b'G"T / HTTP/1.1', b'GET / "x" y', b"GET / HTTP/9", b"GET /" + b"a" * 70_000],
+    ids=["method", "words", "version", "length"],
+)
+def test_a_malformed_request_gets_an_error_in_json(management, request_line):
+    with socket.create_connection((management.base_url.host, management.base_url.port), 10) as connection:
+        connection.sendall(request_line + b"\r\n\r\n")
+        answer = connection.makefile("rb").read()
+    assert json.loads(answer.rpartition(b"\r\n")[2])["error"]["code"] >= 400
 
 
 def test_a_request_that_fails_is_logged_with_its_error(caplog):
