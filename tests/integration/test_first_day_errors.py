@@ -77,6 +77,7 @@ WRONG = {
     "plan fit --gpu nosuch": "--gpu: 'nosuch' is not in the catalog; known: T4",
     "bench decode --frames 0": "--frames: must be at least 1; see `filmgate bench decode --help`",
     "bench decode --frames x": "--frames: must be a whole number; see `filmgate bench decode --help`",
+    "bench service --output /proc/such.json": "--output: /proc/such.json cannot be written; give a file in",
     "bench decode --output no/such.json": "--output: no/such.json cannot be written; give a file in",
     "bench service --model gpt-5": "--model: there is no model 'gpt-5'",
     "bench service --clip model=wan": "--clip: model=wan is not served; add --model wan",

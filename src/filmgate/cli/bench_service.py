@@ -93,8 +93,16 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
 
 def require_writable(path: Path | None, option: str) -> None:
     """Raises UsageError before a long run whose result could not be written."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise UsageError(f"{path} cannot be written; give a file in a folder that exists", option=option)
+    if path is None:
+        return
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as exc:
+        message = f"{path} cannot be written; give a file in a folder that exists and is writable"
+        raise UsageError(message, option=option) from exc
+    if is_new:
+        path.unlink()
 
 
 def _check_models(given: list[str], kinds: "Sequence[ClipKind]") -> dict[str, str]:
