@@ -367,10 +367,10 @@ def test_verification_takes_a_small_multiple_of_the_hashing(tmp_path, site):
     assert (result.records, result.is_intact) == (count, True)
 
 
-def test_the_doctor_signs_with_the_configured_key(aws_url, tmp_path):
+def test_the_doctor_signs_with_the_configured_key_and_lists_the_anchor(aws_url, locked_bucket, tmp_path):
     kms = aws_client("kms", aws_url)
     key = kms.create_key(KeyUsage="SIGN_VERIFY", KeySpec="ECC_NIST_P256")["KeyMetadata"]["KeyId"]
-    given = {"audit__kms_endpoint": aws_url, "audit__region": "eu-central-1"}
+    given = {"audit__kms_endpoint": aws_url, "audit__endpoint": aws_url, "audit__region": "eu-central-1"}
 
     def verdicts(**more):
         return [finding.verdict for finding in examine_audit(settings_for(tmp_path, **given, **more))]
@@ -378,6 +378,8 @@ def test_the_doctor_signs_with_the_configured_key(aws_url, tmp_path):
     assert verdicts(audit__signing_key=f"kms://{key}") == [Verdict.OK]
     assert verdicts(audit__signing_key="kms://00000000-0000-0000-0000-000000000000") == [Verdict.FAIL]
     assert verdicts() == []
+    assert verdicts(audit__anchor=f"s3://{locked_bucket}/heads") == [Verdict.OK]
+    assert verdicts(audit__anchor="s3://nosuch/heads") == [Verdict.FAIL]
     (finding,) = examine_audit(settings_for(tmp_path, audit__signing_key="alias/filmgate"))
     assert (finding.verdict, finding.remedy) == (Verdict.FAIL, "correct audit.signing_key")
     unsigned = {"store__keyring": "kms://", "store__kms_endpoint": aws_url, "store__region": "eu-central-1"}

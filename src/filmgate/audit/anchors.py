@@ -59,6 +59,10 @@ class Anchor(Protocol):
         """All stored heads, of one tenant or of all."""
         ...
 
+    def check(self) -> None:
+        """Return if heads can be stored and read, as far as this shows without storing one."""
+        ...
+
 
 class FileAnchor:
     """Heads as lines of a file, which should be on another volume than the database."""
@@ -91,6 +95,10 @@ class FileAnchor:
                     yield Unreadable(f"line {number} of {self._path}")
                 elif tenant_id in (None, head.tenant_id):
                     yield head
+
+    def check(self) -> None:
+        if not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
+            raise StoreUnavailable(f"audit heads cannot be written to {self._path}")
 
     def _opened(self) -> BinaryIO:
         try:
@@ -130,6 +138,9 @@ class S3Anchor:
 
     def heads(self, tenant_id: TenantId | None = None) -> Iterator[Head | Unreadable]:
         yield from self._read(self._list(f"{tenant_id}/" if tenant_id is not None else ""))
+
+    def check(self) -> None:
+        next(self._list(""), None)
 
     def _key(self, tenant_id: TenantId, number: int) -> str:
         return f"{self._place.prefix}{tenant_id}/{_MAX_NUMBER - number:012d}"

@@ -1,7 +1,8 @@
-"""Doctor check of the audit log: whether its heads can be signed."""
+"""Doctor checks of the audit log: whether its heads can be anchored and signed."""
 
 from collections.abc import Iterator
 
+from filmgate.audit.anchors import open_anchor
 from filmgate.audit.installation import open_installation_signer
 from filmgate.audit.signing import identify, is_signed_by
 from filmgate.errors import FilmgateError, SettingsError
@@ -12,7 +13,23 @@ _PROBE = b"filmgate doctor"
 
 
 def examine_audit(settings: Settings) -> Iterator[Finding]:
-    """A finding about the signing key. The key of a file keyring needs no check."""
+    """Findings about the anchor and the signing key, if they are not in the data folder."""
+    if settings.audit.anchor:
+        yield _examine_anchor(settings)
+    yield from _examine_signer(settings)
+
+
+def _examine_anchor(settings: Settings) -> Finding:
+    try:
+        open_anchor(settings.audit, settings.data).check()
+    except FilmgateError as exc:
+        allow = "create the folder, or allow the servers to write there"
+        remedy = f"correct {exc.option}" if isinstance(exc, SettingsError) else allow
+        return Finding("audit anchor", Verdict.FAIL, str(exc), remedy)
+    return Finding("audit anchor", Verdict.OK, settings.audit.anchor)
+
+
+def _examine_signer(settings: Settings) -> Iterator[Finding]:
     if not settings.audit.signing_key and not settings.store.keyring.startswith("kms://"):
         return
     try:

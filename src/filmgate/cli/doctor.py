@@ -66,7 +66,6 @@ def examine(settings: "Settings", tenant_id: TenantId) -> "Iterator[Finding]":
 
 def _examine_settings(settings: "Settings") -> "Iterator[Finding]":
     """A finding for every setting whose text or file `filmgate serve` would reject."""
-    from filmgate.audit.anchors import open_anchor
     from filmgate.models.adapters import open_adapters
     from filmgate.models.cards import open_registry
     from filmgate.slo.objectives import parse_objectives
@@ -76,7 +75,6 @@ def _examine_settings(settings: "Settings") -> "Iterator[Finding]":
         partial(parse_objectives, settings.slo, admission.slo_seconds),
         partial(open_registry, admission.default_model, admission.models_file),
         partial(open_adapters, settings.models.adapters_file),
-        partial(open_anchor, settings.audit, settings.data),
     ):
         try:
             check()

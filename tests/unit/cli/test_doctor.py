@@ -9,19 +9,23 @@ from filmgate.tenants.base import LOCAL_TENANT
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "remedy"),
     [
-        ("slo.classes", "short"),
-        ("admission.models_file", "nosuch.toml"),
-        ("models.adapters_file", "nosuch.toml"),
-        ("audit.anchor", "ftp://host/heads"),
+        ("slo.classes", "short", "correct slo.classes"),
+        ("admission.models_file", "nosuch.toml", "correct admission.models_file"),
+        ("models.adapters_file", "nosuch.toml", "correct models.adapters_file"),
+        ("audit.anchor", "ftp://host/heads", "correct audit.anchor"),
+        ("audit.anchor", "nosuch/heads.jsonl", "create the folder, or allow the servers to write there"),
     ],
 )
-def test_a_setting_that_serve_rejects_is_a_finding_with_a_remedy(key, value, tmp_path, monkeypatch):
+def test_a_setting_that_serve_cannot_use_is_a_finding_with_a_remedy(
+    key, value, remedy, tmp_path, monkeypatch
+):
     monkeypatch.setattr("filmgate.cli.doctor._examine_worker", list)  # imports torch
     settings = with_values(Settings(), {"data": tmp_path / "data"})
-    assert [f for f in examine(settings, LOCAL_TENANT) if f.subject == "settings"] == []
-    (found,) = (
-        f for f in examine(with_values(settings, {key: value}), LOCAL_TENANT) if f.subject == "settings"
-    )
-    assert (found.verdict, found.remedy) == (Verdict.FAIL, f"correct {key}")
+
+    def failed(settings):
+        return [found.remedy for found in examine(settings, LOCAL_TENANT) if found.verdict is Verdict.FAIL]
+
+    assert failed(settings) == []
+    assert failed(with_values(settings, {key: value})) == [remedy]
