@@ -56,6 +56,8 @@ _READY_CHECK_SECONDS = 0.5
 _INTERRUPTED_SECONDS = 300.0
 # How long the jobs of a broken GPU may take to be handed back.
 _BROKEN_SECONDS = 20.0
+# How long a worker then shows the error: two scrapes, 30 s apart.
+_SHOWN_SECONDS = 75.0
 
 
 MakeRunner = Callable[[Database, WorkerMetrics, CollectorRegistry], Runner]
@@ -98,7 +100,12 @@ def run_worker(
             else nullcontext(),
             watched_interruptions(settings.worker, worker.drain) as watch,
         ):
-            work_until_drained(services, worker, stop, runner.cards)
+            try:
+                work_until_drained(services, worker, stop, runner.cards)
+            except DeviceBroken:
+                # The alerts on GPUs read the metrics of this process.
+                wait_for_signal(stop, time.time() + _SHOWN_SECONDS)
+                raise
             if watch is not None and watch.interrupted_at is not None:
                 wait_for_signal(stop, watch.interrupted_at + _INTERRUPTED_SECONDS)
 
@@ -112,7 +119,7 @@ def abandon(worker: Worker, error: DeviceBroken) -> None:
 
     The lease of a job that could not be handed back expires, and another worker takes it.
     """
-    end = threading.Timer(_BROKEN_SECONDS, os._exit, (error.exit_code,))
+    end = threading.Timer(_BROKEN_SECONDS + _SHOWN_SECONDS, os._exit, (error.exit_code,))
     end.daemon = True
     end.start()
     worker.abandon(error)
