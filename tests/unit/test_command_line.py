@@ -27,6 +27,31 @@ def filmgate(*arguments, cwd=None, **environ):
     )
 
 
+INTERRUPTED = """
+import os, signal, sys
+
+sys.argv, module = ["filmgate", "config"], sys.argv[1]
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from filmgate.__main__ import run
+
+run()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "filmgate.settings"], ids=["at its start", "in a command"])
+def test_an_interrupted_command_prints_no_traceback(module):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_imports_only_command_line_libraries():
     """Other libraries would make `--help` slow."""
     code = (

@@ -147,8 +147,8 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
 
     `arguments` are those of the process by default.
 
-    Exit codes: 0 success, 1 failure, 2 bad usage. A worker exits with 3 if its GPU is broken, and with 4 if
-    its GPU or its weights have changed.
+    Exit codes: 0 success, 1 failure, 2 bad usage; typer makes Ctrl-C 130. A worker exits with 3 if its GPU is
+    broken, and with 4 if its GPU or its weights have changed.
     """
     # OpenMP reads these when torch is imported. Threads that spin while they wait take cores from other work.
     # A few microseconds of spinning cost little and save a quarter of the denoising time on an idle machine.
@@ -179,6 +179,3 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
     except typer.Abort:
         typer.echo("aborted", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        sys.exit(130)
