@@ -98,6 +98,13 @@ def test_a_file_that_was_asked_for_must_exist(tmp_path):
         load_settings({"FILMGATE_CONFIG": str(tmp_path / "gone.toml")})
 
 
+@pytest.mark.parametrize("variable", ["FILMGATE_API__HOST", "FILMGATE_MANAGEMENT__HOST"])
+def test_an_empty_address_is_not_every_address(variable):
+    """The operating system listens on 0.0.0.0 then."""
+    with pytest.raises(SettingsError, match="must not be empty"):
+        load_settings({variable: ""})
+
+
 def test_settings_are_frozen():
     settings = load_settings({})
     with pytest.raises(ValueError, match="frozen"):

@@ -71,6 +71,7 @@ class ManagementSettings(Section):
     enabled: bool = Field(default=True, description="whether there is a management port")
     host: str = Field(
         default="127.0.0.1",
+        min_length=1,  # empty is every address for the operating system
         description="address to listen on; metrics contain tenant names: expose it only to your own network",
     )
     port: int = Field(

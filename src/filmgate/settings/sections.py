@@ -140,7 +140,7 @@ class WorkerSettings(Section):
 class ApiSettings(Section):
     """The HTTP API."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on")
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes any free port")
     open: bool = Field(
         default=False, description="accept requests without an API key; only on a loopback address"
