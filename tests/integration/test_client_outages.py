@@ -1,5 +1,8 @@
 """filmgate.client when requests, responses and files fail: what is tried again, and what is left."""
 
+import os
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -214,6 +217,21 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
     with pytest.raises(WriteError, match="taken cannot be written"), PartialFile(tmp_path / "taken") as file:
         file.write(b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_download_replaces_files_only(tmp_path):
+    """For root, `filmgate jobs download ID -o /dev/null` replaced the device by the clip."""
+    pipe, clip, link = tmp_path / "pipe", tmp_path / "clip.mp4", tmp_path / "link.mp4"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path()):
+        with pytest.raises(WriteError, match="it is not a regular file"), PartialFile(path) as file:
+            file.write(b"x")
+    assert (pipe.is_fifo(), list(tmp_path.iterdir())) == (True, [pipe])
+    clip.write_bytes(b"old")
+    link.symlink_to(clip)
+    with PartialFile(link) as file:
+        file.write(b"new")
+    assert (link.is_symlink(), clip.read_bytes()) == (True, b"new")
 
 
 @pytest.mark.parametrize(

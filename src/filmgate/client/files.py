@@ -10,12 +10,15 @@ from filmgate.errors import WriteError
 class PartialFile:
     """Writes PATH.part and renames it at the end of the block; an error leaves no file.
 
-    The folder and PATH.part are created with the first bytes, so a request that fails leaves no folder.
+    The folder and PATH.part are created with the first bytes, so a request that fails leaves no folder. The
+    renamed file would replace a device or a pipe: they are refused, as folders are.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._part = path.with_name(f"{path.name}.part")
+        if path.exists() and not path.is_file():
+            raise WriteError(f"{path} cannot be written: it is not a regular file; choose another path")
+        self._path = path.resolve()  # the file of a symbolic link, such as /dev/stdout, not the link
+        self._part = self._path.with_name(f"{self._path.name}.part")
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
