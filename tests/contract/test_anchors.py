@@ -50,6 +50,13 @@ def test_the_newest_head_of_a_tenant_is_found(anchor):
     assert anchor.newest(GLOBEX) == make_head(3, GLOBEX)
 
 
+def test_a_check_stores_nothing(anchor):
+    anchor.check()
+    anchor.put([make_head(1)])
+    anchor.check()
+    assert list(anchor.heads()) == [make_head(1)]
+
+
 def test_a_line_that_was_cut_off_spoils_no_other_line(tmp_path):
     """A power failure or a full disk may cut a line off. Later heads are on lines of their own."""
     path = tmp_path / "heads.jsonl"
@@ -68,3 +75,6 @@ def test_a_file_that_cannot_be_used_is_unavailable(tmp_path):
         anchor.put([make_head(1)])
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         anchor.newest(ACME)
+    for place in (anchor, FileAnchor(tmp_path / "nosuch" / "heads.jsonl")):
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            place.check()

@@ -97,7 +97,8 @@ class FileAnchor:
                     yield head
 
     def check(self) -> None:
-        if not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
+        place = self._path if self._path.exists() else self._path.parent
+        if self._path.is_dir() or not os.access(place, os.W_OK):
             raise StoreUnavailable(f"audit heads cannot be written to {self._path}")
 
     def _opened(self) -> BinaryIO:
