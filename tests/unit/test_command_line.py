@@ -52,6 +52,40 @@ def test_an_interrupted_command_prints_no_traceback(module):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+WITHOUT_WORKER = """
+import re, sys
+from importlib.metadata import requires
+
+extra = [each for each in requires("filmgate") if each.endswith("extra == 'worker'")]
+missing = {re.match("[a-z-]+", each)[0].replace("nvidia-ml-py", "pynvml") for each in extra}
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Finder())
+from filmgate.__main__ import run
+
+run()
+"""
+
+
+@pytest.mark.parametrize("command", ["worker --model flipbook", "bench service"])
+def test_a_command_without_its_extra_names_the_extra(command, tmp_path):
+    (tmp_path / "data").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_WORKER, *command.split()],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"error: \w+ is not installed; in the source folder, run: pip install '\.\[worker\]'",
+        done.stderr.splitlines()[-1],
+    )
+    assert "Traceback" not in done.stderr
+
+
 def test_help_imports_only_command_line_libraries():
     """Other libraries would make `--help` slow."""
     code = (

@@ -10,7 +10,10 @@ from pathlib import Path
 MIN_FREE_BYTES = 5 << 30
 
 # The package is not on PyPI: extras are installed from the source folder or from a wheel file.
-WORKER_MODULES = ("torch", "av", "diffusers", "huggingface_hub", "transformers", "numpy", "PIL")
+WORKER_MODULES = (
+    *("torch", "av", "diffusers", "huggingface_hub", "transformers", "numpy", "PIL"),
+    *("accelerate", "ftfy", "pynvml", "safetensors", "sentencepiece"),
+)
 INSTALL_WORKER = "in the source folder, run: pip install '.[worker]'"
 INSTALL_TELEMETRY = "in the source folder, run: pip install '.[telemetry]'"
 INSTALL_AWS = "in the source folder, run: pip install '.[aws]'"
