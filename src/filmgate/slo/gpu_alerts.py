@@ -54,8 +54,8 @@ _SLOW = " + ".join(f"floor({_REASONS} / {bit}) % 2" for bit in _THERMAL_BITS)
 _DCGM = {
     "FilmgateGpuMemoryHigh": f"{_USED} / ({_USED} + {_FREE}) > {GPU_MEMORY_RATIO}",
     "FilmgateGpuIdle": (
-        f"(avg_over_time({_BUSY}[5m]) < {100 * GPU_IDLE_RATIO:g}"
-        f" or avg_over_time({_MIG_BUSY}[5m]) < {GPU_IDLE_RATIO}){_JOBS_WAIT}"
+        f"(avg_over_time({_BUSY}[5m]) < {100 * GPU_IDLE_RATIO:g} and {_BUSY} offset 5m"
+        f" or avg_over_time({_MIG_BUSY}[5m]) < {GPU_IDLE_RATIO} and {_MIG_BUSY} offset 5m){_JOBS_WAIT}"
     ),
     "FilmgateGpuHot": f"DCGM_FI_DEV_GPU_TEMP >= {GPU_CELSIUS}",
     "FilmgateGpuPowerLimit": (

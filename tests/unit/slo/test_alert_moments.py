@@ -2,11 +2,12 @@
 
 import pytest
 
+from filmgate.slo.gpu_alerts import GpuMetrics
 from filmgate.slo.rules import rules_file
 from tests.prometheus import check_histories, firing
 
 RULES = rules_file()
-GPU = '{instance="node-1:9464",gpu="GPU-1"}'
+GPU = '{instance="node-1:9464",gpu="GPU-1",GPU_I_ID="3"}'
 JOBS = 'filmgate_jobs{state="queued",route="gpu",model="wan",tenant="acme"}'
 
 
@@ -18,11 +19,19 @@ def test_one_failed_checkpoint_pages_nobody(tmp_path):
     assert code == 0, output
 
 
-def test_a_gpu_is_idle_only_after_five_minutes(tmp_path):
+@pytest.mark.parametrize(
+    ("source", "series"),
+    [
+        (GpuMetrics.FILMGATE, "filmgate_gpu_utilization_ratio"),
+        (GpuMetrics.DCGM, "DCGM_FI_DEV_GPU_UTIL"),
+        (GpuMetrics.DCGM, "DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+    ],
+)
+def test_a_gpu_is_idle_only_after_five_minutes(tmp_path, source, series):
     """A worker that was started because jobs wait loads its model for the first minutes."""
-    history = {f"filmgate_gpu_utilization_ratio{GPU}": "_x20 0x40", JOBS: "3x60"}
+    history = {f"{series}{GPU}": "_x20 0x40", JOBS: "3x60"}
     checks = [("24m", firing("FilmgateGpuIdle"), 0), ("28m", firing("FilmgateGpuIdle"), 1)]
-    code, output = check_histories(tmp_path, RULES, [("1m", history, checks)])
+    code, output = check_histories(tmp_path, rules_file(gpu_metrics=source), [("1m", history, checks)])
     assert code == 0, output
 
 
