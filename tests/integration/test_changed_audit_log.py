@@ -69,6 +69,12 @@ def test_a_value_of_another_kind_is_named(audit, database, statement, named):
     assert audit("show", "--tenant", "globex").stdout.count("\n") == 3
 
 
+def test_a_chain_without_its_head_is_named_whatever_its_times_are(audit, database):
+    change(database, "DELETE FROM audit_heads WHERE tenant_id = 'acme'")
+    change(database, "UPDATE audit_records SET at = 'never' WHERE RECORD")
+    assert "CHANGED  acme head: the head of the chain is missing" in audit("verify").stdout
+
+
 def test_a_checkpoint_signs_the_other_chains(database, settings):
     log = AuditLog(database)
     for tenant in (ACME, GLOBEX):
@@ -77,6 +83,13 @@ def test_a_checkpoint_signs_the_other_chains(database, settings):
     with pytest.raises(RunError, match="the audit log was changed"):
         open_checkpoints(database, settings).run()
     assert [head.signed_number for head in log.heads()] == [3, 4]
+
+
+def test_a_time_that_is_none_does_not_stop_checkpoints(database, settings):
+    """It was compared with the end of retention before anything was signed, of any tenant."""
+    change(database, "UPDATE audit_records SET at = 'never' WHERE number = 1 AND tenant_id = 'acme'")
+    AuditLog(database).record(GLOBEX, Entry(Action.READ, VIDEO))
+    assert open_checkpoints(database, settings).run() == 1
 
 
 @pytest.mark.parametrize(

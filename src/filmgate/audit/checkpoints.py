@@ -144,7 +144,12 @@ class _Chains:
     def _find_old(self, head: Head, until: int, limit: int) -> Sequence[AuditRecord]:
         """The oldest records, if they are past retention, up to the record `until`."""
         oldest = self.log.page(Query(head.tenant_id), after=(head.tenant_id, head.base_number), limit=limit)
-        return list(takewhile(lambda each: each.at < self.cutoff and each.number <= until, oldest))
+
+        def is_old(record: AuditRecord) -> bool:
+            # SQLite stores any type in any column.
+            return isinstance(record.at, float) and record.at < self.cutoff and record.number <= until
+
+        return list(takewhile(is_old, oldest))
 
 
 def _verify(records: Iterable[AuditRecord], head: Head) -> Iterator[Fault]:

@@ -74,7 +74,8 @@ class AuditLog:
         for record in self.records(Query(tenant_id)):
             end = ends.get(record.tenant_id)
             # A chain without a head is either damaged or younger than the heads.
-            if record.number <= end if end is not None else record.at < started:
+            is_young = isinstance(record.at, float) and record.at >= started
+            if not is_young if end is None else record.number <= end:
                 yield record
 
     def heads(self, tenant_id: TenantId | None = None) -> Sequence[Head]:
