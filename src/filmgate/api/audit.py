@@ -53,15 +53,21 @@ class AuditPage(BaseModel):
 async def list_audit(
     request: Request,
     _operator: Operator,
-    tenant: Annotated[str | None, Query(description="Records of this tenant.", max_length=63)] = None,
-    video: Annotated[str | None, Query(description="Records of this video.", max_length=200)] = None,
+    tenant: Annotated[
+        str | None, Query(description="Records of this tenant.", min_length=1, max_length=63)
+    ] = None,
+    video: Annotated[
+        str | None, Query(description="Records of this video.", min_length=1, max_length=200)
+    ] = None,
     clip_sha256: Sha256 = None,
     after: After = None,
     limit: Limit = 100,
 ) -> AuditPage:
     """The audit log of all tenants. Needs the `admin` scope. Includes the records of deleted videos."""
     query = AuditQuery(
-        TenantId(tenant) if tenant else None, JobId(video) if video else None, clip_sha256=clip_sha256
+        TenantId(tenant) if tenant is not None else None,
+        JobId(video) if video is not None else None,
+        clip_sha256=clip_sha256,
     )
     services = services_of(request)
     return await services.call(_read_page, services.audit, query, _parse_cursor(after), limit)
