@@ -48,6 +48,8 @@ WRONG = {
     "models push . s3://a": "URL: expected s3://BUCKET/models/NAME/vN/",
     "models evict flipbook": "MODEL: 'flipbook' is not a model that can be pulled; give a name",
     "models evict": "MODEL: give either models or --to BYTES",
+    "worker --tenant '' --data .": "--tenant: '' is not the name of a tenant: a-z, 0-9 and -, at most",
+    "worker --tenant acme,globex --data .": "--tenant: 'acme,globex' is not the name of a tenant",
     "tenant add Acme! --data .": "NAME: a tenant name has a-z, 0-9 and -",
     "tenant add acme --scopes all --data .": "--scopes: there is no scope 'all'; choose from generate, read",
     "tenant add acme --weight inf --data .": "--weight: must be at most 1000000; see `filmgate",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, require_data_folder, settings_with
+from filmgate.cli.options import read_tenant
 from filmgate.errors import FilmgateError, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
@@ -48,7 +49,8 @@ def worker(
     """Take jobs from the queue, render them and store the clips, until Ctrl-C or SIGTERM."""
     started: list[bool] = []
     with reported_failure(failure_file, started):
-        settings = settings_with(data, {"worker.tenants": ",".join(tenant) if tenant else None})
+        names = ",".join(read_tenant(name) for name in tenant) if tenant else None
+        settings = settings_with(data, {"worker.tenants": names})
         require_data_folder(settings, CHOOSE_OR_MAKE)
         if is_managed:
             run_managed(settings, model or [])
