@@ -235,7 +235,8 @@ def open_metrics(services: ServerServices, settings: Settings) -> CollectorRegis
     """The metrics of the service and of this process."""
     registry = new_registry()
     registry.register(QueueCollector(services.api.reader, time.time, QueueTerms.of(settings)))
-    registry.register(BreakerCollector(services.database))
+    if settings.provider.kind != "disabled":
+        registry.register(BreakerCollector(services.database, settings.provider.kind))  # a provider's name
     if settings.api.tls_certificate:
         export_expiry(Path(settings.api.tls_certificate), registry)
     return registry

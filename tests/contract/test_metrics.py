@@ -169,14 +169,17 @@ def test_the_durations_of_a_version_are_deleted_when_no_tenant_has_used_it_for_l
 
 
 def test_the_phase_of_a_breaker_is_exported(bench):
-    breaker = Breaker(bench.database, "bedrock", RoutingSettings(failures_to_open=1))
+    settings = RoutingSettings(failures_to_open=1)
+    breaker, former = (Breaker(bench.database, name, settings) for name in ("bedrock", "http"))
+    former.record(Outcome(Signal.FAILED))  # its provider was removed while it was open: nothing closes it
     registry = CollectorRegistry()
-    registry.register(BreakerCollector(bench.database))
+    registry.register(BreakerCollector(bench.database, "bedrock"))
 
     def phases():
         samples = values(generate_latest(registry).decode(), "filmgate_breaker_phase")
         return {phase for (phase, _provider), value in samples.items() if value}
 
+    assert phases() == set()
     breaker.record(Outcome(Signal.ANSWERED))
     assert phases() == {"closed"}
     breaker.record(Outcome(Signal.FAILED))

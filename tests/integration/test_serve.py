@@ -17,7 +17,7 @@ from filmgate.audit.installation import open_checkpoints
 from filmgate.models.names import shipped_folder
 from filmgate.server import ServerServices, background_tasks
 from filmgate.settings import Settings, WorkerSettings
-from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY, METRICS, Source
+from filmgate.telemetry.metrics import BREAKER_PHASE, CERTIFICATE_EXPIRY, METRICS, Source
 from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.forks import run_process
@@ -72,8 +72,9 @@ def test_server_and_worker_have_management_ports_of_their_own(served):
     assert float(cold_start[1]) > 0
     assert "filmgate_worker_ready 1.0" in of_worker
     exported = set(re.findall(r"# TYPE (filmgate_\w+?)(?<!_created) ", of_server + of_worker))
-    # The machine of this test has no GPU and no certificate.
-    absent = {metric.name for metric in METRICS if metric.source is Source.GPU} | {CERTIFICATE_EXPIRY.name}
+    # This installation has no GPU, no certificate and no provider.
+    absent = {metric.name for metric in METRICS if metric.source is Source.GPU}
+    absent |= {CERTIFICATE_EXPIRY.name, BREAKER_PHASE.name}
     assert exported == {metric.name for metric in METRICS} - absent
     assert httpx.get(f"{served.url}/metrics").status_code == 401
 

@@ -93,10 +93,14 @@ class Breaker:
 
 
 class BreakerCollector(Collector):
-    """The phase of every provider's breaker, read at each scrape; nothing while the database is down."""
+    """The phase of the provider's breaker, read at each scrape; nothing while the database is down.
 
-    def __init__(self, database: Database) -> None:
+    The row of a provider that was removed stays in the phase that it had: it is not exported.
+    """
+
+    def __init__(self, database: Database, provider: str) -> None:
         self._database = database
+        self._provider = provider
 
     def describe(self) -> Iterator[Metric]:
         yield BREAKER_PHASE.gauge()
@@ -105,12 +109,12 @@ class BreakerCollector(Collector):
         family = BREAKER_PHASE.gauge()
         try:
             with self._database.read() as connection:
-                rows = connection.execute(sa.select(breakers.c.provider, breakers.c.phase)).all()
+                row = connection.execute(_READ, {"own": self._provider}).one_or_none()
         except QueueUnavailable:
             return
-        for row in rows:
+        if row is not None:
             for phase in Phase:
-                family.add_metric([row.provider, phase.value], float(row.phase == phase.value))
+                family.add_metric([self._provider, phase.value], float(row.phase == phase.value))
         yield family
 
 
