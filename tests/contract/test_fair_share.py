@@ -53,6 +53,19 @@ def test_an_idle_tenant_saves_up_no_share(queue):
     assert Counter(lease_tenant(queue) for _ in range(6)) == {"steady": 3, "sleeper": 3}
 
 
+def test_an_idle_tenant_saves_up_no_share_while_another_waits_at_its_limit(queue):
+    """A tenant at `max_running` falls behind the others, but nobody else may join there."""
+    for _ in range(20):
+        queue.enqueue(make_ticket("steady"))
+    for _ in range(2):
+        queue.enqueue(make_ticket("capped", share=Share(max_running=1)))
+    for _ in range(10):
+        lease_tenant(queue)
+    for _ in range(10):
+        queue.enqueue(make_ticket("sleeper"))
+    assert Counter(lease_tenant(queue) for _ in range(6)) == {"steady": 3, "sleeper": 3}
+
+
 def test_cancelled_jobs_use_no_share(queue):
     ids = [queue.enqueue(make_ticket("fickle", gpu_seconds=1000)).id for _ in range(20)]
     for job_id in ids:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.jobs import JobId, JobState, Route, TenantId
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.fair_share import lock_account
+from filmgate.scheduling.fair_share import HAS_ROOM, lock_account
 from filmgate.scheduling.rows import IS_DUE, IS_READY, Row, ready_heads
 
 _SUITS = (
@@ -41,7 +41,7 @@ _NEXT_TENANT = (
     sa.select(accounts.c.tenant_id)
     .where(
         sa.text("accounts.queued > 0"),
-        sa.or_(accounts.c.max_running.is_(None), accounts.c.running < accounts.c.max_running),
+        HAS_ROOM,
         # A scalar subquery is one seek per tenant; EXISTS may become a join over the whole backlog.
         sa.select(jobs.c.seq)
         .where(jobs.c.tenant_id == accounts.c.tenant_id, IS_READY, *_SUITS)

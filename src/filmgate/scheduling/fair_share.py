@@ -3,7 +3,8 @@
 Start-time fair queueing: a tenant's virtual time grows by predicted GPU-seconds over weight with every job it
 starts, and the tenant with the lowest virtual time is served next. A tenant without queued jobs joins at the
 lowest virtual time among those waiting: it cannot save up idle time, and a first job does not wait for
-another tenant's backlog. On PostgreSQL, every transition of a job locks its tenant's account row first.
+another tenant's backlog. A tenant that may not run more jobs falls behind the others, so it is not one of
+those. On PostgreSQL, every transition of a job locks its tenant's account row first.
 """
 
 from dataclasses import dataclass
@@ -46,11 +47,13 @@ _CHARGE = (
     .where(_OWN)
     .values(virtual_time=accounts.c.virtual_time + sa.bindparam("cost") / accounts.c.weight)
 )
-# The lowest virtual time among those waiting; if no tenant waits, the highest of all. Dedicated tenants
-# wait for other workers, so they are compared only with each other.
+# Whether the tenant may run one more job.
+HAS_ROOM = sa.or_(accounts.c.max_running.is_(None), accounts.c.running < accounts.c.max_running)
+# The lowest virtual time among those waiting for a worker; if no tenant does, the highest of all. Dedicated
+# tenants wait for other workers, so they are compared only with each other.
 _IS_ALIKE = accounts.c.is_dedicated == sa.bindparam("is_dedicated")
 _VIRTUAL_NOW = (
-    sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0"), _IS_ALIKE),
+    sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0"), HAS_ROOM, _IS_ALIKE),
     sa.select(sa.func.max(accounts.c.virtual_time)).where(_IS_ALIKE),
 )
 _BACKLOG = sa.select(sa.func.sum(job_counts.c.gpu_seconds)).where(

@@ -122,6 +122,11 @@ class Account:
     running: int = 0
     max_running: int | None = None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the tenant may run one more job."""
+        return self.max_running is None or self.running < self.max_running
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -139,19 +144,21 @@ class Snapshot:
     dedicated: frozenset[TenantId] = frozenset()  # tenants that shared GPU workers never serve
 
     def joined_virtual_time(self, tenant_id: TenantId) -> float:
-        """The tenant's virtual time after a new job, as `fair_share.admit` sets it.
-
-        A tenant without queued jobs joins at the lowest virtual time of those that wait for the same GPUs.
-        """
-        own = self.accounts[tenant_id].virtual_time if tenant_id in self.accounts else 0.0
+        """The tenant's virtual time after a new job, as `fair_share.admit` sets it."""
+        own = self.accounts.get(tenant_id, Account()).virtual_time
         waiting = {job.tenant_id for job in self.queued if not job.was_running}
         waiting |= {tail.tenant_id for tail in self.tails}
         if tenant_id in waiting:
             return own
         is_dedicated = tenant_id in self.dedicated
-        alike = (tenant for tenant in waiting if (tenant in self.dedicated) is is_dedicated)
-        times = (self.accounts[tenant].virtual_time for tenant in alike if tenant in self.accounts)
-        return max(own, min(times, default=own))
+        alike = {
+            tenant: account
+            for tenant, account in self.accounts.items()
+            if (tenant in self.dedicated) is is_dedicated
+        }
+        ready = (alike[tenant].virtual_time for tenant in waiting & alike.keys() if alike[tenant].has_room)
+        highest = max((account.virtual_time for account in alike.values()), default=own)
+        return max(own, min(ready, default=highest))
 
 
 def read_snapshot(
