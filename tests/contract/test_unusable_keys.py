@@ -53,6 +53,17 @@ def test_a_tenant_that_stays_unusable_is_tried_less_and_less_often(bench, key_fi
     assert bench.reader.backlog().counts[0].jobs == 1
 
 
+def test_a_tenant_is_not_skipped_for_longer_after_the_clock_stepped_back(bench, key_file):
+    """The steady clock of PostgreSQL is the server's: a correction or a failover may set it back."""
+    job = bench.queue.enqueue(make_ticket())
+    key_file.chmod(0o644)
+    worker = restart(bench, FileKeyring(key_file.parent))
+    assert worker.lease(make_offer()) is None
+    key_file.chmod(0o600)
+    bench.clocks.steady -= 5000.0
+    assert worker.lease(make_offer()).job.id == job.id
+
+
 def test_a_deleted_key_fails_its_jobs_after_the_configured_time(bench, key_file):
     lost = bench.queue.enqueue(make_ticket(slo_seconds=1))
     DataKeys(FileKeyring(key_file.parent)).forget(ACME)

@@ -34,7 +34,7 @@ _MAX_PAUSE_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class _Block:
     seconds: float
-    until: float  # on the steady clock of the database
+    since: float  # on the steady clock of the database
 
 
 class KeyGuard:
@@ -51,8 +51,12 @@ class KeyGuard:
         self._blocks: dict[TenantId, _Block] = {}
 
     def blocked(self, steady_now: float) -> tuple[TenantId, ...]:
-        """The tenants to skip now."""
-        return tuple(tenant_id for tenant_id, block in self._blocks.items() if steady_now < block.until)
+        """The tenants to skip now. A block is over if the clock has stepped back since."""
+        return tuple(
+            tenant_id
+            for tenant_id, block in self._blocks.items()
+            if block.since <= steady_now < block.since + block.seconds
+        )
 
     def block(self, tenant_id: TenantId, steady_now: float, *, is_over: bool) -> float:
         """Skip the tenant for a while. Returns for how many seconds.
@@ -63,7 +67,7 @@ class KeyGuard:
         seconds = _FIRST_PAUSE_SECONDS if known is None else min(known.seconds * 2, _MAX_PAUSE_SECONDS)
         if is_over:
             seconds = 1.0
-        self._blocks[tenant_id] = _Block(seconds, steady_now + seconds)
+        self._blocks[tenant_id] = _Block(seconds, steady_now)
         return seconds
 
     def allow(self, tenant_id: TenantId) -> None:
