@@ -1,6 +1,8 @@
 """The worker during an outage of the store, the keyring or the database."""
 
 import threading
+import time
+from types import SimpleNamespace
 
 from filmgate.errors import (
     KeyringUnavailable,
@@ -11,9 +13,13 @@ from filmgate.errors import (
 )
 from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import UPLOAD_PART, ObjectName
+from filmgate.telemetry.logs import Log
 from filmgate.worker.base import Step
+from filmgate.worker.heartbeat import Heartbeat
 from tests.local_site import ACME, FAST, Tapped
-from tests.pattern_runner import PatternRunner
+from tests.pattern_runner import MODEL, PatternRunner
+from tests.tickets import make_offer
+from tests.waiting import wait_until
 
 
 def test_a_full_store_loses_live_playback_but_not_the_clip(site):
@@ -134,3 +140,25 @@ def test_a_database_outage_during_a_job_loses_nothing(site):
     with site.worker(Tapped(tap), queue=FlakyQueue()):
         done = site.wait_for(job)
     assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+
+
+def test_a_heartbeat_that_failed_is_repeated_before_the_next_one_is_due(site, monkeypatch):
+    """With the longest interval that is allowed, the next one would come after the end of the lease."""
+    now, tries = [0.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
+    monkeypatch.setattr("filmgate.worker.heartbeat.time", clock)
+
+    def beat(lease, progress):
+        tries.append(progress)
+        if len(tries) == 1:
+            raise QueueUnavailable("down")
+        return site.queue.heartbeat(lease, progress)
+
+    site.enqueue()
+    lease = site.queue.lease(make_offer(models=(MODEL,)))
+    heartbeat = Heartbeat(SimpleNamespace(heartbeat=beat), lease, FAST, Log("worker"))
+    heartbeat.start()
+    now[0] += FAST.heartbeat_seconds
+    wait_until(lambda: len(tries) == 2)
+    heartbeat.close()
+    heartbeat.check()

@@ -10,6 +10,8 @@ from filmgate.scheduling.base import JobQueue
 from filmgate.settings import WorkerSettings
 from filmgate.telemetry.logs import Log
 
+_MAX_PAUSE_SECONDS = 1.0  # after a heartbeat that failed
+
 
 class Heartbeat:
     """Renews the lease until the job ends, upload included.
@@ -29,6 +31,7 @@ class Heartbeat:
         self._is_closed = False
         self._end: Exception | None = None
         self._valid_until = time.monotonic() + lease.seconds
+        self._due_at = time.monotonic() + settings.heartbeat_seconds
         self._thread = threading.Thread(target=self._run, name=f"heartbeat-{lease.fence}", daemon=True)
 
     def start(self) -> None:
@@ -76,11 +79,10 @@ class Heartbeat:
 
     def _wait(self) -> bool:
         """Wait until progress or a plain heartbeat is due. False when closed."""
-        due_at = time.monotonic() + self._settings.heartbeat_seconds
         progress_at = time.monotonic() + self._settings.progress_seconds
         with self._changed:
             while not self._is_closed:
-                until = progress_at if self._latest is not None else due_at
+                until = progress_at if self._latest is not None else self._due_at
                 if self._openings or until <= time.monotonic():
                     return True
                 self._changed.wait(min(until - time.monotonic(), self._settings.progress_seconds))
@@ -97,10 +99,12 @@ class Heartbeat:
             self._end = exc
             return
         except QueueUnavailable as exc:
+            # Retried soon: the lease may end before the next one would be due.
             self._log.warning("a heartbeat was not sent", code=exc.code)
-            time.sleep(self._settings.progress_seconds)
+            time.sleep(min(self._settings.progress_seconds, _MAX_PAUSE_SECONDS))
             return
         self._valid_until = sent_at + self._lease.seconds
+        self._due_at = time.monotonic() + self._settings.heartbeat_seconds
         with self._changed:
             if self._openings and progress is self._openings[0]:
                 self._openings.popleft()
