@@ -1,6 +1,7 @@
 """Simulates what `lease` does, from a snapshot on, until every job has started. The core of the forecast."""
 
 import heapq
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -148,19 +149,22 @@ class Simulation:
 
     def run(self) -> dict[JobId, Slot]:
         """Start every job that can start; returns the slots of all."""
-        free = [(worker.free_at, number) for number, worker in enumerate(self.workers)]
-        heapq.heapify(free)
-        while free and self._waiting:
-            at, number = heapq.heappop(free)
+        busy = [(worker.free_at, number) for number, worker in enumerate(self.workers)]
+        heapq.heapify(busy)
+        idle: list[int] = []
+        at = 0.0
+        while self._waiting and (at := self._next_moment(busy, idle, at)) < inf:
             self._release(at)
-            worker = self.workers[number]
-            if (job := self._next(worker, at)) is not None:
-                ends_at = self._start(worker, *job, at)
-                heapq.heappush(free, (ends_at, number))
-                continue
-            self.looks.append(Look(at, worker))
-            if (later := self._next_event(worker, at)) < inf:
-                heapq.heappush(free, (later, number))
+            while busy and busy[0][0] <= at:
+                insort(idle, heapq.heappop(busy)[1])
+            looking, idle = idle, []
+            for number in looking:
+                worker = self.workers[number]
+                if (job := self._next(worker, at)) is not None:
+                    heapq.heappush(busy, (self._start(worker, *job, at), number))
+                else:
+                    self.looks.append(Look(at, worker))
+                    idle.append(number)
         # A lost job that no worker serves can hold its tenant's last place: the others never start.
         lanes = (lane for tenant in self._tenants.values() for lane in tenant.lanes.values())
         for blocked in chain(self._due, *lanes):
@@ -250,8 +254,11 @@ class Simulation:
         if job.job_id is not None:
             self._slots[job.job_id] = Slot(self._positions[lane], starts_in, ends_in)
 
-    def _next_event(self, worker: SimulatedWorker, at: float) -> float:
-        """When a worker that found nothing should look again: a job ends, or a backoff is over."""
+    def _next_moment(self, busy: list[tuple[float, int]], idle: list[int], at: float) -> float:
+        """When a worker is free, or idle ones should look again: a job ends, or can be leased again."""
+        free_at = busy[0][0] if busy else inf
+        if not idle:
+            return free_at
         ends = self._ends[0][0] if self._ends else inf
-        ready = (job.ready_in or 0.0 for job in self._due if self._lane_of(job) in worker.lanes)
-        return min(ends, next((moment for moment in ready if moment > at), inf))
+        ready = (job.ready_in or 0.0 for job in self._due)
+        return min(free_at, ends, next((moment for moment in ready if moment > at), inf))
