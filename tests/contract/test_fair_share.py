@@ -7,7 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId, WorkerId
+from filmgate.jobs import (
+    Failure,
+    JobState,
+    Progress,
+    Reason,
+    Route,
+    RouteReason,
+    Routing,
+    Share,
+    Stage,
+    TenantId,
+    WorkerId,
+)
 from filmgate.scheduling.base import AttemptFailure, Move
 from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
@@ -15,6 +27,7 @@ from tests.tickets import RESULT, make_offer, make_ticket
 
 pytestmark = pytest.mark.parametrize("waker", ["poll", "sqs"], indirect=True)
 CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
+OUTAGE = AttemptFailure(Failure(Reason.STORE_FAILED, "away"), uses_attempt=False, retry_seconds=20.0)
 
 
 def lease_tenant(queue):
@@ -64,6 +77,34 @@ def test_an_idle_tenant_saves_up_no_share_while_another_waits_at_its_limit(queue
     for _ in range(10):
         queue.enqueue(make_ticket("sleeper"))
     assert Counter(lease_tenant(queue) for _ in range(6)) == {"steady": 3, "sleeper": 3}
+
+
+def test_a_tenant_whose_store_is_away_gets_its_share_and_no_more(bench, queue):
+    """Its jobs come back again and again: each time after a pause, and without using an attempt."""
+    for _ in range(5):
+        queue.enqueue(make_ticket("away", gpu_seconds=60))
+    for _ in range(20):
+        queue.enqueue(make_ticket("steady", gpu_seconds=60))
+    leased = Counter()
+    for _ in range(20):
+        lease = queue.lease(make_offer())
+        leased[lease.job.tenant_id] += 1
+        queue.heartbeat(lease, Progress(Stage.UPLOAD, 0, 1, 0.9))
+        bench.clocks.pass_time(25)
+        if lease.job.tenant_id == "away":
+            queue.fail_attempt(lease, OUTAGE)
+        else:
+            queue.complete(lease, RESULT)
+    assert leased == {"away": 10, "steady": 10}
+
+
+def test_a_job_that_came_back_before_it_started_costs_no_share(bench, queue):
+    queue.enqueue(make_ticket("away"))
+    for _ in range(5):
+        queue.fail_attempt(queue.lease(make_offer()), OUTAGE)
+        bench.clocks.pass_time(25)
+    with bench.database.read() as connection:
+        assert connection.exec_driver_sql("SELECT virtual_time FROM accounts").scalar_one() == 0.0
 
 
 def test_cancelled_jobs_use_no_share(queue):

@@ -37,8 +37,9 @@ from tests.tickets import make_offer, make_ticket
 
 ENDS = {
     "crashed": AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory")),
+    "paused": AttemptFailure(Failure(Reason.STORE_FAILED, "away"), uses_attempt=False, retry_seconds=12.0),
 }
-WAITS = {"crashed": 2.0, "lost": 30.0}
+WAITS = {"crashed": 2.0, "paused": 12.0, "lost": 30.0}
 CLIP = Clip("clip-1.mp4", 1000, "ab" * 32)
 NUMBERS = count()
 MANAGED = WorkerStatus(WorkerId("managed"), Route.MANAGED, ("wan", "flipbook"), capacity=20)
@@ -109,7 +110,7 @@ class Simulation:
     def __init__(self, bench, site):
         self.bench, self.site = bench, site
         self.leases = {}
-        self.due = []  # when failed and lost jobs can be leased again
+        self.due = []  # when jobs that were handed back or lost can be leased again
         self.starts, self.ends, self.lanes = {}, {}, {}
         self.clock_start = bench.clocks.steady
 
@@ -129,14 +130,12 @@ class Simulation:
                     heapq.heappush(moments, ends_at)
 
     def give_up(self, how):
-        """Lease a job on a worker that fails it, or dies."""
+        """Lease a job on a worker that hands it back, or dies."""
         tenants = tuple(map(self.site.tenant, range(4)))
-        lease = self.bench.queue.lease(make_offer("gone", models=("wan", "flipbook"), tenants=tenants))
-        if lease is not None:
+        if lease := self.bench.queue.lease(make_offer("gone", models=("wan", "flipbook"), tenants=tenants)):
             if how in ENDS:
                 self.bench.queue.fail_attempt(lease, ENDS[how])
-            # A moment later: no two jobs can be leased again at the same time as another ends.
-            self.due.append(self.now + WAITS[how] + 1 / 1024)
+            self.due.append(self.now + WAITS[how] + 1 / 1024)  # never at the time at which another job ends
             self.bench.clocks.pass_time(1 / 64)
 
     def lease(self, number):
@@ -212,6 +211,15 @@ class Simulation:
     [(tenant, 10, "wan", 600.0) for _ in range(4) for tenant in (0, 1)],
     [(("wan",), ()), (("wan",), ())],
     [],
+    0,
+    0,
+)
+@example(  # a job that was handed back with a pause bypasses no other tenant when the pause is over
+    [Share(), Share()],
+    set(),
+    [(tenant, 10, "wan", 600.0) for _ in range(3) for tenant in (0, 1)],
+    [(("wan",), ())],
+    ["paused", "paused"],
     0,
     0,
 )

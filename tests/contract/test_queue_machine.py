@@ -37,12 +37,13 @@ ENDS = {
     "retried": AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory")),
     "permanent": AttemptFailure(Failure(Reason.DECODE_FAILED, "no frames"), is_retryable=False),
     "handed back": AttemptFailure(Failure(Reason.WORKER_LOST, "drained"), uses_attempt=False),
+    "paused": AttemptFailure(Failure(Reason.STORE_FAILED, "away"), uses_attempt=False, retry_seconds=4.0),
 }
 
 
 @dataclass
 class Expected:
-    """What the model knows of a job. `wake_at` is the end of its lease or its backoff."""
+    """What the model knows of a job. `wake_at` is the end of its lease, its backoff or its pause."""
 
     tenant_id: TenantId
     state: JobState = QUEUED
@@ -50,6 +51,7 @@ class Expected:
     fence: int = 0
     wake_at: float | None = None
     is_cancelling: bool = False
+    is_paused: bool = False  # it waits its turn after `wake_at`
     used: float = PREDICTED.gpu_seconds  # reserved while it is open
 
     @property
@@ -119,7 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
         due = [
             (job.wake_at, job_id)
             for job_id, job in self.expected.items()
-            if job.wake_at is not None and job.wake_at <= self.clocks.steady
+            if job.wake_at is not None and job.wake_at <= self.clocks.steady and not job.is_paused
         ]
         for _, job_id in sorted(due):
             job = self.expected[job_id]
@@ -139,7 +141,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _ready(self) -> list[JobId]:
         """The oldest waiting job of each tenant with a free place."""
-        waiting = [(i, j) for i, j in self.expected.items() if j.state is QUEUED and j.wake_at is None]
+        waiting = [
+            (i, j)
+            for i, j in self.expected.items()
+            if j.state is QUEUED and (j.wake_at is None or (j.is_paused and j.wake_at <= self.clocks.steady))
+        ]
         able = [tenant_id for tenant_id in SHARES if self._has_place(tenant_id)]
         return [
             next(i for i, j in waiting if j.tenant_id == t)
@@ -149,7 +155,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _grant(self, lease: Lease) -> None:
         job = self.expected[lease.job.id]
-        job.state, job.wake_at = RUNNING, self.clocks.steady + LEASE_SECONDS
+        job.state, job.wake_at, job.is_paused = RUNNING, self.clocks.steady + LEASE_SECONDS, False
         job.attempt, job.fence = job.attempt + 1, job.fence + 1
         assert (lease.fence, lease.job.attempt) == (job.fence, job.attempt)
 
@@ -192,9 +198,10 @@ class QueueMachine(RuleBasedStateMachine):
         if job.is_cancelling or how == "permanent" or is_last:
             job.end(FAILED, 0.0)
             return
-        delay = BACKOFF_SECONDS * 2.0 ** (job.attempt - 1) if how == "retried" else 0.0
+        delay = BACKOFF_SECONDS * 2.0 ** (job.attempt - 1) if how == "retried" else ENDS[how].retry_seconds
         job.state, job.wake_at = QUEUED, self.clocks.steady + delay
-        job.attempt -= how == "handed back"
+        job.attempt -= how != "retried"
+        job.is_paused = delay > 0 and job.fence > job.attempt
 
     @rule(job_id=jobs)
     def cancel(self, job_id):

@@ -74,6 +74,7 @@ def test_a_deleted_key_fails_its_jobs_after_the_configured_time(bench, key_file)
     assert reader.find(ACME, lost.id).state is JobState.QUEUED
     bench.clocks.pass_time(601)
     assert worker.lease(make_offer("worker-2")).job.id == other.id  # its lease has expired
+    assert worker.lease(make_offer("worker-3")) is None
     found = reader.find(ACME, lost.id)
     assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")
     assert reader.gpu_seconds_today(ACME) == 0.0

@@ -138,10 +138,11 @@ class JobQueue(Protocol):
         """Lease the next job to this worker, or return None. No two leases of a job have the same fence.
 
         Due retries and expired leases come first, then the tenant with the lowest virtual time, its earliest
-        deadline first. A job whose attempts were all lost with their workers fails with WORKER_LOST. A job
-        whose prompt cannot be decrypted goes back to the queue, and this process skips its tenant for a
-        while; it fails with KEY_REFUSED when the key is still rejected `queue.key_wait_seconds` after its
-        creation. A job that only a newer version can read is skipped until its lease expires.
+        deadline first. A job that was handed back with a pause waits for its tenant's turn after it. A job
+        whose attempts were all lost with their workers fails with WORKER_LOST. A job whose prompt cannot be
+        decrypted goes back to the queue, and this process skips its tenant for a while; it fails with
+        KEY_REFUSED when the key is still rejected `queue.key_wait_seconds` after its creation. A job that
+        only a newer version can read is skipped until its lease expires.
         """
         ...
 

@@ -149,9 +149,9 @@ def admit(connection: sa.Connection, account: Row, ticket: Ticket, job: Row, now
         count(connection, routed, 1, job["predicted_gpu_seconds"])
 
 
-def charge(connection: sa.Connection, job: Row) -> None:
-    """Advance the tenant's virtual time by the job it starts."""
-    connection.execute(_CHARGE, {"own": job["tenant_id"], "cost": job["predicted_gpu_seconds"]})
+def charge(connection: sa.Connection, job: Row, gpu_seconds: float) -> None:
+    """Advance the tenant's virtual time; negative seconds are given back."""
+    connection.execute(_CHARGE, {"own": job["tenant_id"], "cost": gpu_seconds})
 
 
 def move(connection: sa.Connection, job: Row, target: JobState) -> None:

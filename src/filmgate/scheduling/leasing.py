@@ -7,14 +7,14 @@ from typing import ClassVar
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import events
+from filmgate.database.schema import events, jobs
 from filmgate.errors import KeyRefused, KeyringUnavailable, LeaseLost
 from filmgate.jobs import Failure, Job, JobId, JobState, Lease, Reason, TenantId
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, Offer
 from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
 from filmgate.scheduling.durations import observe_wait
-from filmgate.scheduling.rows import Row, from_progress, open_prompt, to_job, to_routing
+from filmgate.scheduling.rows import Row, from_progress, is_paused, open_prompt, to_job, to_routing
 from filmgate.scheduling.transitions import Transitions
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.data_keys import Sealer
@@ -24,7 +24,10 @@ log = Log("queue")
 
 CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
 _RETURNED_AT = sa.select(sa.func.max(events.c.at)).where(events.c.job_seq == sa.bindparam("the_seq"))
-# Jobs one call may fail, or lose to another worker, before it returns.
+_END_PAUSE = (
+    sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).values(wake_at=None, wake_set_at=None)
+)
+# Jobs one call may fail, let wait their turn, or lose to another worker, before it returns.
 _MAX_TRIES = 20
 # How long a tenant is skipped whose key cannot be used.
 _FIRST_PAUSE_SECONDS = 5.0
@@ -106,11 +109,18 @@ class Leasing:
                     if (awaited := peek_fair(connection, able)) is None:
                         return None
                     continue
-                granted = self._grant(connection, row, offer) if row is not None else None
+                granted = self._grant_next(connection, row, offer) if row is not None else None
             if granted is not None and (lease := self._open_lease(granted, offer)) is not None:
                 return lease
             awaited = None
         return None
+
+    def _grant_next(self, connection: sa.Connection, row: Row, offer: Offer) -> Row | None:
+        """Lease a locked job; None when it must fail instead, or take its turn in the fair share."""
+        if row["wake_at"] is not None and is_paused(row):
+            connection.execute(_END_PAUSE, {"the_seq": row["seq"]})
+            return None
+        return self._grant(connection, row, offer)
 
     def named(self, offer: Offer, job_id: JobId) -> Lease | None:
         """Lease this job if it can be leased now."""
@@ -135,7 +145,7 @@ class Leasing:
             self._transitions.fail(connection, row, failure)
             return None
         if row["wake_at"] is None:
-            fair_share.charge(connection, row)
+            fair_share.charge(connection, row, row["predicted_gpu_seconds"])
         now = self._database.moment(connection).now
         version = _version_for(offer, row)
         if row["started_at"] is None:

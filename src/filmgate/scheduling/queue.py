@@ -30,6 +30,7 @@ from filmgate.jobs import (
     Ticket,
     VideoSpec,
 )
+from filmgate.scheduling import fair_share
 from filmgate.scheduling.acceptance import Acceptance
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
 from filmgate.scheduling.claims import Channel, ReadyJob, find_ready
@@ -49,6 +50,7 @@ from filmgate.scheduling.transitions import (
     cancelled_entry,
     deleted_entry,
     lock_job,
+    work_done,
 )
 from filmgate.scheduling.wakers.base import Waker
 from filmgate.settings import QueueSettings
@@ -213,6 +215,9 @@ class SqlQueue:
         delay = failed.retry_seconds
         if failed.uses_attempt:
             delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1)
+        elif delay > 0:
+            # The tenant pays for the next start again, so for this one only what was rendered.
+            fair_share.charge(connection, row, work_done(row) - row["predicted_gpu_seconds"])
         values = self._transitions.wake_in(connection, delay) | from_progress(None)
         values |= {"attempt": row["attempt"] - (not failed.uses_attempt), "worker_id": None}
         row = self._transitions.change(connection, row, JobState.QUEUED, values, failed.failure.reason)

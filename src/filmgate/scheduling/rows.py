@@ -53,6 +53,15 @@ def seconds_until_due(row: Row, steady_now: float) -> float:
     return max(float(row["wake_at"] - steady_now), 0.0)
 
 
+def is_paused(row: Row) -> bool:
+    """Whether a queued job that waits was handed back with a pause, and not for another try or by a drain.
+
+    Nothing limits how often that happens, so it does not bypass fair share when the pause is over.
+    """
+    is_handed_back = row["state"] == JobState.QUEUED and row["fence"] > row["attempt"]
+    return is_handed_back and bool(row["wake_at"] > row["wake_set_at"])
+
+
 def ready_heads(*columns: sa.Column[Any]) -> sa.Select[Any]:
     """The ready jobs of one tenant, route and model, in the order in which they are leased."""
     return (

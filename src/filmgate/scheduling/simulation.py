@@ -5,7 +5,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -105,6 +105,10 @@ class _Tenant:
     def add(self, job: QueuedJob, lane: Lane) -> None:
         self.lanes.setdefault(lane, deque()).append(job)
 
+    def rejoin(self, job: QueuedJob, lane: Lane) -> None:
+        """Add a job whose pause is over in the order of deadlines."""
+        insort(self.lanes.setdefault(lane, deque()), job, key=lambda other: (other.deadline_at, other.seq))
+
     def head(self, lanes: frozenset[Lane]) -> deque[QueuedJob] | None:
         """The lane, among these, whose first job has the earliest deadline."""
         ready = [jobs for lane, jobs in self.lanes.items() if lane in lanes and jobs]
@@ -155,6 +159,7 @@ class Simulation:
         at = 0.0
         while self._waiting and (at := self._next_moment(busy, idle, at)) < inf:
             self._release(at)
+            self._end_pauses(at)
             while busy and busy[0][0] <= at:
                 insort(idle, heapq.heappop(busy)[1])
             looking, idle = idle, []
@@ -202,6 +207,15 @@ class Simulation:
             if takes:
                 return job, tag
         return None
+
+    def _end_pauses(self, at: float) -> None:
+        due = takewhile(lambda job: (job.ready_in or 0.0) <= at, self._due)
+        for job in [job for job in due if job.is_paused]:
+            self._due.remove(job)
+            tenant = self._tenant(job.tenant_id)
+            if not any(tenant.lanes.values()):
+                heapq.heappush(self._by_time, (tenant.virtual_time, tenant.id))
+            tenant.rejoin(job, self._lane_of(job))
 
     def _next_due(self, worker: SimulatedWorker, at: float) -> QueuedJob | None:
         for job in self._due:

@@ -15,6 +15,7 @@ from filmgate.database.schema import accounts, invocations, job_counts, jobs
 from filmgate.jobs import JobId, JobState, Route, RouteReason, StageSeconds, TenantId, VideoSpec, WorkerId
 from filmgate.scheduling.rows import (
     Row,
+    is_paused,
     ready_heads,
     seconds_until_due,
     to_predicted,
@@ -37,6 +38,7 @@ _COLUMNS = tuple(
     for name in (
         "id", "tenant_id", "route", "model", "state", "seq", "created_at", "deadline_at", "started_at",
         "wake_at", "wake_set_at", "worker_id", "fraction", "predicted_gpu_seconds", "predicted", "routing",
+        "attempt", "fence",
     )
 )  # fmt: skip
 _QUEUED = sa.select(job_counts).where(
@@ -59,7 +61,8 @@ _to_predicted = lru_cache(maxsize=1024)(to_predicted)
 class QueuedJob:
     """A queued job. `busy_seconds` is how long it occupies a worker, `share_seconds` what its tenant pays.
 
-    `ready_in` is set for a job that bypasses fair share: the seconds until its backoff or lost lease is over.
+    `ready_in` is set for a job that waits: the seconds until its backoff, pause or lost lease is over. After
+    that it bypasses fair share, unless it `is_paused`.
     `job_id` is None for a job that stands for one of many (see Tail).
     """
 
@@ -76,6 +79,7 @@ class QueuedJob:
     reason: RouteReason = RouteReason.DEFAULT
     ready_in: float | None = None
     was_running: bool = False
+    is_paused: bool = False
     spec: VideoSpec | None = None
 
 
@@ -237,6 +241,7 @@ def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
         reason=routing.reason,
         ready_in=ready_in,
         was_running=row["state"] == JobState.RUNNING,
+        is_paused=ready_in is not None and is_paused(row),
         spec=to_spec(row["spec"]) if "spec" in row and not is_at_provider else None,
     )
 
