@@ -98,6 +98,16 @@ def test_a_tenant_whose_store_is_away_gets_its_share_and_no_more(bench, queue):
     assert leased == {"away": 10, "steady": 10}
 
 
+def test_one_look_finds_a_job_however_many_pauses_have_ended(bench, queue):
+    """An idle worker waits after a look that found nothing."""
+    for number in range(30):
+        queue.enqueue(make_ticket(f"tenant-{number}"))
+    while lease := queue.lease(make_offer()):
+        queue.fail_attempt(lease, OUTAGE)
+    bench.clocks.pass_time(25)
+    assert queue.lease(make_offer()) is not None
+
+
 def test_a_job_that_came_back_before_it_started_costs_no_share(bench, queue):
     queue.enqueue(make_ticket("away"))
     for _ in range(5):

@@ -14,7 +14,16 @@ from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, Offer
 from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
 from filmgate.scheduling.durations import observe_wait
-from filmgate.scheduling.rows import Row, from_progress, is_paused, open_prompt, to_job, to_routing
+from filmgate.scheduling.rows import (
+    IS_DUE,
+    IS_PAUSED,
+    Row,
+    from_progress,
+    is_paused,
+    open_prompt,
+    to_job,
+    to_routing,
+)
 from filmgate.scheduling.transitions import Transitions
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.data_keys import Sealer
@@ -24,10 +33,14 @@ log = Log("queue")
 
 CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
 _RETURNED_AT = sa.select(sa.func.max(events.c.at)).where(events.c.job_seq == sa.bindparam("the_seq"))
-_END_PAUSE = (
-    sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).values(wake_at=None, wake_set_at=None)
+_END_PAUSES = (
+    sa.update(jobs)
+    # An expression, so that SQLite reads the jobs that wait (ix_jobs_wake), and not all jobs of the tenant.
+    .where(jobs.c.tenant_id + "" == sa.bindparam("own"), sa.text("jobs.wake_at IS NOT NULL"))
+    .where(IS_DUE, IS_PAUSED)
+    .values(wake_at=None, wake_set_at=None)
 )
-# Jobs one call may fail, let wait their turn, or lose to another worker, before it returns.
+# Jobs one call may fail, or lose to another worker, before it returns.
 _MAX_TRIES = 20
 # How long a tenant is skipped whose key cannot be used.
 _FIRST_PAUSE_SECONDS = 5.0
@@ -99,28 +112,27 @@ class Leasing:
     def next(self, offer: Offer) -> Lease | None:
         """Lease the job that is next for this worker."""
         awaited: TenantId | None = None
-        for _ in range(_MAX_TRIES):
+        left = _MAX_TRIES
+        while left > 0:
+            left -= 1
             with self._database.write() as connection:
                 steady_now = self._database.steady_now(connection)
                 able = replace(offer, excluded=self._key_guard.blocked(steady_now))
                 if (peeked := peek_due(connection, able, steady_now)) is not None:
                     row = take_due(connection, offer, peeked, steady_now)
+                    if row is not None and is_paused(row):
+                        connection.execute(_END_PAUSES, {"own": row["tenant_id"], "steady_now": steady_now})
+                        left += 1  # there is one less of them
+                        continue
                 elif (row := find_fair(connection, able, awaited)) is None:
                     if (awaited := peek_fair(connection, able)) is None:
                         return None
                     continue
-                granted = self._grant_next(connection, row, offer) if row is not None else None
+                granted = self._grant(connection, row, offer) if row is not None else None
             if granted is not None and (lease := self._open_lease(granted, offer)) is not None:
                 return lease
             awaited = None
         return None
-
-    def _grant_next(self, connection: sa.Connection, row: Row, offer: Offer) -> Row | None:
-        """Lease a locked job; None when it must fail instead, or take its turn in the fair share."""
-        if row["wake_at"] is not None and is_paused(row):
-            connection.execute(_END_PAUSE, {"the_seq": row["seq"]})
-            return None
-        return self._grant(connection, row, offer)
 
     def named(self, offer: Offer, job_id: JobId) -> Lease | None:
         """Lease this job if it can be leased now."""

@@ -53,11 +53,15 @@ def seconds_until_due(row: Row, steady_now: float) -> float:
     return max(float(row["wake_at"] - steady_now), 0.0)
 
 
-def is_paused(row: Row) -> bool:
-    """Whether a queued job that waits was handed back with a pause, and not for another try or by a drain.
+# Of queued jobs that wait: handed back with a pause, and not for another try or by a drain. Nothing limits
+# how often that happens, so they do not bypass fair share when the pause is over.
+IS_PAUSED = sa.and_(
+    sa.text("jobs.state = 'queued'"), jobs.c.fence > jobs.c.attempt, jobs.c.wake_at > jobs.c.wake_set_at
+)
 
-    Nothing limits how often that happens, so it does not bypass fair share when the pause is over.
-    """
+
+def is_paused(row: Row) -> bool:
+    """IS_PAUSED, of a row."""
     is_handed_back = row["state"] == JobState.QUEUED and row["fence"] > row["attempt"]
     return is_handed_back and bool(row["wake_at"] > row["wake_set_at"])
 
