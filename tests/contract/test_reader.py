@@ -11,6 +11,7 @@ from filmgate.jobs import (
     Progress,
     Reason,
     Route,
+    RouteReason,
     Routing,
     Stage,
     TenantId,
@@ -248,3 +249,22 @@ def test_a_job_whose_worker_is_gone_is_queued_again_in_a_snapshot(bench, queue, 
     registry.leave(WorkerId("worker-1"))
     (queued,) = reader.snapshot().queued
     assert (queued.was_running, queued.ready_in) == (True, pytest.approx(bench.settings.lease_seconds))
+
+
+def test_a_snapshot_shows_one_moment_although_jobs_change_while_it_is_read(bench, queue, reader):
+    """Otherwise a job that is moved between two queries is listed twice."""
+    queue.enqueue(make_ticket())
+    crash = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
+    job = queue.fail_attempt(queue.lease(make_offer()), crash)
+    moved = []
+
+    def move(_connection, _cursor, statement, *_rest):
+        if "job_counts" in statement and not moved:
+            moved.append(job.id)
+            why = Routing(RouteReason.DEADLINE)
+            assert queue.reroute([Move(job.tenant_id, job.id, Route.MANAGED, why)]) == 1
+
+    sa.event.listen(bench.database.engine, "before_cursor_execute", move)
+    (listed,) = reader.snapshot().queued
+    assert (moved, listed.route) == ([job.id], Route.GPU)
+    assert reader.snapshot().queued[0].route is Route.MANAGED

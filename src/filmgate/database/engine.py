@@ -54,8 +54,16 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A snapshot to read from."""
+        """To read from. On PostgreSQL, each statement sees what was committed before it."""
         with translated_errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def read_snapshot(self) -> Iterator[sa.Connection]:
+        """To read from: all statements see the same moment."""
+        with self.read() as connection:
+            if not self.is_sqlite:
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             yield connection
 
     @contextmanager

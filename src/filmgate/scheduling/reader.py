@@ -120,7 +120,7 @@ class SqlJobReader:
         return [read_record(JobEvent, {**row, "stage": to_stage(row["stage"])}) for row in rows]
 
     def snapshot(self, *, has_specs: bool = False, limit: int = 2000) -> Snapshot:
-        with self._database.read() as connection:
+        with self._database.read_snapshot() as connection:
             now, steady_now = self._database.now(connection), self._database.steady_now(connection)
             return read_snapshot(connection, now, steady_now, has_specs=has_specs, limit=limit)
 
