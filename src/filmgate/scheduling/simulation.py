@@ -2,7 +2,7 @@
 
 import heapq
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, takewhile
@@ -130,6 +130,7 @@ class Simulation:
         self._positions: dict[Lane, int] = {}
         self._tenants: dict[TenantId, _Tenant] = {}
         self._due: list[QueuedJob] = []
+        self._ready: Counter[Lane] = Counter()  # jobs that wait for their tenant's turn
         self._ends = [(job.free_in, job.tenant_id) for job in snapshot.running]
         heapq.heapify(self._ends)
         self._waiting = 0
@@ -146,6 +147,7 @@ class Simulation:
                 continue
             self._waiting += 1
             if job.ready_in is None:
+                self._ready[lane] += 1
                 self._tenant(job.tenant_id).add(job, lane)
             else:
                 self._due.append(job)
@@ -199,6 +201,7 @@ class Simulation:
         while (found := self._next_fair(worker)) is not None:
             tenant, jobs = found
             job = jobs.popleft()
+            self._ready[self._lane_of(job)] -= 1
             tag, takes = tenant.virtual_time, self._takes(worker, job, at)
             if takes:
                 tenant.virtual_time += job.share_seconds / tenant.weight
@@ -215,7 +218,9 @@ class Simulation:
             tenant = self._tenant(job.tenant_id)
             if not any(tenant.lanes.values()):
                 heapq.heappush(self._by_time, (tenant.virtual_time, tenant.id))
-            tenant.rejoin(job, self._lane_of(job))
+            lane = self._lane_of(job)
+            self._ready[lane] += 1
+            tenant.rejoin(job, lane)
 
     def _next_due(self, worker: SimulatedWorker, at: float) -> QueuedJob | None:
         for job in self._due:
@@ -228,6 +233,8 @@ class Simulation:
         return None
 
     def _next_fair(self, worker: SimulatedWorker) -> tuple[_Tenant, deque[QueuedJob]] | None:
+        if not any(self._ready[lane] for lane in worker.lanes):
+            return None
         skipped = []
         found = None
         while self._by_time and found is None:
