@@ -82,10 +82,11 @@ class Site:
         offer = self.offer(number)
         return WorkerStatus(offer.worker_id, Route.GPU, offer.models, tenants=offer.tenants)
 
-    def add_tenants(self, bench, **fields):
+    def add_tenants(self, bench, shares, **fields):
         for number in range(4):
             is_dedicated = number in self.dedicated
-            tenant = Tenant(self.tenant(number), is_dedicated=is_dedicated, **fields)
+            share = shares[number % len(shares)]
+            tenant = Tenant(self.tenant(number), share=share, is_dedicated=is_dedicated, **fields)
             TenantRegistry(bench.database).add(tenant)
 
     def announce(self, bench):
@@ -239,7 +240,7 @@ def test_jobs_start_and_end_as_forecast(bench, shares, dedicated, jobs, workers,
     """
     site = Site(f"t{next(NUMBERS)}", dedicated, workers)
     with emptied(bench, site):
-        site.add_tenants(bench)
+        site.add_tenants(bench, shares)
         accepted = enqueue(bench, shares, site, jobs[:-1])
         real = Simulation(bench, site)
         for how in gone:
@@ -297,7 +298,7 @@ def test_jobs_that_the_spill_leaves_on_our_gpus_are_done_in_time(
 ):
     site = Site(f"t{next(NUMBERS)}", dedicated, workers)
     with emptied(bench, site):
-        site.add_tenants(bench, managed=ManagedPolicy(is_allowed=True))
+        site.add_tenants(bench, shares, managed=ManagedPolicy(is_allowed=True))
         accepted = enqueue(bench, shares, site, jobs)
         real = Simulation(bench, site)
         busy = {number: end for number in range(min(leased, len(workers))) if (end := real.lease(number))}
@@ -328,7 +329,6 @@ def enqueue(bench, shares, site, jobs):
             make_ticket(
                 site.tenant(tenant % len(shares)),
                 gpu_seconds=seconds,
-                share=shares[tenant % len(shares)],
                 model=model,
                 slo_seconds=slo,
             )

@@ -222,6 +222,16 @@ def test_a_new_max_running_applies_to_jobs_that_are_already_queued(bench):
     assert bench.queue.lease(make_offer()) is not None
 
 
+def test_a_request_that_began_before_a_change_does_not_undo_it(bench):
+    registry = TenantRegistry(bench.database)
+    registry.add(Tenant(ACME.id))
+    began = [make_ticket(ACME.id) for _ in range(2)]
+    set_share(registry, ACME.id, max_running=1)
+    for ticket in began:
+        bench.queue.enqueue(ticket)
+    assert [bench.queue.lease(make_offer()) is not None for _ in range(2)] == [True, False]
+
+
 def test_a_new_weight_applies_to_jobs_that_are_already_queued(bench):
     registry = TenantRegistry(bench.database)
     names = [TenantId("acme"), TenantId("globex")]

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that may have an ON CONFLICT clause."""
-    return _insert_into(connection.dialect.name, table)
+    return insert_for(connection.dialect.name, table)
 
 
 def add_up(
@@ -28,11 +28,12 @@ def add_up(
 def _add_statement(
     dialect: str, table: sa.Table, sums: tuple[str, ...], newest: tuple[str, ...]
 ) -> sa.Executable:
-    statement = _insert_into(dialect, table)
+    statement = insert_for(dialect, table)
     grown = {name: table.c[name] + statement.excluded[name] for name in sums}
     grown |= {name: sa.func.coalesce(statement.excluded[name], table.c[name]) for name in newest}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
 
 
-def _insert_into(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+def insert_for(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that may have an ON CONFLICT clause, for statements that are built once."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)

@@ -8,12 +8,13 @@ those. On PostgreSQL, every transition of a job locks its tenant's account row f
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from filmgate.database.schema import accounts, job_counts
-from filmgate.database.upserts import add_up, insert_into
+from filmgate.database.schema import accounts, job_counts, tenants
+from filmgate.database.upserts import add_up, insert_for
 from filmgate.errors import BacklogGrown, QuotaExceeded
 from filmgate.jobs import JobState, Reason, Route, Share, TenantId, Ticket
 from filmgate.scheduling.rows import Row, to_routing
@@ -25,6 +26,7 @@ _OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 _OWN = accounts.c.tenant_id == sa.bindparam("own")
 _LOCK = sa.select(accounts).where(_OWN).with_for_update()
+_IS_REGISTERED = sa.exists().where(tenants.c.id == accounts.c.tenant_id)
 # Adds to today's use, which begins at zero each day and never falls below it.
 _TODAY: sa.BindParameter[int] = sa.bindparam("today", type_=sa.BigInteger)
 _USED = sa.case((accounts.c.day == _TODAY, accounts.c.gpu_seconds_today), else_=0.0) + sa.bindparam("more")
@@ -80,15 +82,27 @@ class EndOfJob:
 
 
 def open_account(connection: sa.Connection, tenant_id: TenantId, share: Share) -> Row:
-    """The tenant's account, locked, with its weight and limits updated."""
-    terms = {"weight": share.weight, "max_running": share.max_running}
-    insert = insert_into(connection, accounts).values(terms | {"tenant_id": tenant_id})
-    upsert = insert.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
-    return connection.execute(upsert).mappings().one()
+    """The tenant's account, locked.
+
+    The registry keeps the weight and the limit of its tenants: those of a request may be older. They count
+    only for a tenant that is not registered (any more).
+    """
+    terms = {"tenant_id": tenant_id, "weight": share.weight, "max_running": share.max_running}
+    return connection.execute(_open_statement(connection.dialect.name), terms).mappings().one()
+
+
+@cache
+def _open_statement(dialect: str) -> sa.Executable:
+    insert = insert_for(dialect, accounts)
+    newest = {
+        name: sa.case((_IS_REGISTERED, accounts.c[name]), else_=insert.excluded[name])
+        for name in ("weight", "max_running")
+    }
+    return insert.on_conflict_do_update(index_elements=["tenant_id"], set_=newest).returning(accounts)
 
 
 def lock_account(connection: sa.Connection, tenant_id: TenantId) -> Row | None:
-    """The tenant's account, locked; None for a tenant that never had a job."""
+    """The tenant's account, locked; None if it has none."""
     return connection.execute(_LOCK, {"own": tenant_id}).mappings().one_or_none()
 
 

@@ -196,11 +196,8 @@ def _update_account(connection: sa.Connection, tenant: Tenant) -> None:
         "max_running": tenant.share.max_running,
         "is_dedicated": tenant.is_dedicated,
     }
-    changed = connection.execute(sa.update(accounts).where(accounts.c.tenant_id == tenant.id).values(terms))
-    if changed.rowcount == 0 and tenant.is_dedicated:
-        # A first job may create the account at the same time.
-        statement = insert_into(connection, accounts).values(terms | {"tenant_id": tenant.id})
-        connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms))
+    statement = insert_into(connection, accounts).values(terms | {"tenant_id": tenant.id})
+    connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms))
     if tenant.is_enabled:
         own = (accounts.c.tenant_id == tenant.id, accounts.c.digest_key == FORGOTTEN)
         connection.execute(sa.update(accounts).where(*own).values(digest_key=None))
