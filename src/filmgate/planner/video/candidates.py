@@ -29,7 +29,7 @@ from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
 
 SCREEN_ERROR = 0.25  # the formulas never size a fleet by more than this share above the simulation
 MIN_HOURS_AT_ZERO = 2.4  # per day, for the name of the pattern
-SCALED_ERROR = 0.3  # the same for a fleet that scales to zero
+SCALED_ERROR = 0.5  # the same for a fleet that scales to zero
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,22 @@ def test_inferentia_is_rejected_with_the_reason(question, catalog, calibration):
     assert "Neuron" in rejected["inf2.xlarge"]
 
 
+def test_no_machine_alone_costs_less_than_the_plan_for_all_machines(catalog, calibration):
+    """Formulas overstate the hours of a fleet of slow GPUs that scales to zero by more than half."""
+    model = catalog.video_model("wan2.1-t2v-14b")
+    rare = VideoQuestion(
+        model,
+        clip_for(model),
+        region="sa-east-1",
+        traffic=traffic_of(11, TrafficShape.BUSINESS),
+        slo_seconds=6296,
+        spare_machines=0,
+    )
+    alone = replace(rare, instances=("g6e.2xlarge",))
+    every, one = (plan_video(asked, catalog, calibration).cost for asked in (rare, alone))
+    assert every.usd_per_day <= one.usd_per_day
+
+
 def test_twice_the_volume_never_costs_less_and_ten_times_costs_less_per_clip(question, catalog, calibration):
     one, two, ten = plan_video(question, catalog, calibration).cost.by_volume
     assert one.usd_per_day <= two.usd_per_day <= ten.usd_per_day
