@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 import yaml
 
 from deploy.tests.charts import environment, render_values
+from filmgate.jobs import Route
+from filmgate.scheduling.wakers.sqs_queues import fill_name, parse_address
 from filmgate.settings import read_settings
 from filmgate.telemetry.metrics import METRICS
 from tests.prometheus import promtool
@@ -114,3 +117,16 @@ def test_workers_that_scale_to_zero_have_a_minimum_while_they_run():
     spec = scaled_object("one-tenant", *zero)
     assert (spec["idleReplicaCount"], spec["minReplicaCount"]) == (0, 2)
     assert "idleReplicaCount" not in scaled_object("one-tenant")
+
+
+@pytest.mark.parametrize("name", ["filmgate-{model}.fifo", "filmgate-{route}-{model}.fifo"])
+def test_the_sqs_trigger_reads_the_queue_that_wakes_the_workers(name):
+    """SQS allows no dots in a name, and names of models have them."""
+    account = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
+    chosen = {"settings.queue.waker": f"sqs://{name}", "keda.sqsQueueUrl": account + name}
+    options = [part for key, value in chosen.items() for part in ("--set-literal", f"{key}={value}")]
+    rendered = render_values("sqs", *options)
+    (trigger,) = rendered.one("ScaledObject")["spec"]["triggers"]
+    environ = environment(rendered.pods["films-worker-wan"]["spec"]["containers"][0])
+    waker = parse_address(read_settings(environ)[0].queue.waker)
+    assert trigger["metadata"]["queueURL"] == account + fill_name(waker, Route.GPU, "wan2.1-t2v-14b")
