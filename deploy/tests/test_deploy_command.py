@@ -75,7 +75,8 @@ def test_separate_tenants_of_a_plan_have_workers_and_nodes_that_no_other_tenant_
     path.write_text(run("plan", "video", *PLAN_OPTIONS, *options).stdout)
     tenants = ["--tenant", "acme", "--tenant", "globex"]
     values.write_text(run("deploy", "values", "--plan", path, "--model-name", "wan", *tenants).stdout)
-    rendered = render("--values", ROOT / "deploy/values/sqs.yaml", "--values", values)
+    base = ["--values", ROOT / "deploy/values/sqs.yaml", "--set", "keda.trigger=prometheus"]
+    rendered = render(*base, "--values", values)
     for tenant in ("acme", "globex"):
         pod = rendered.pods[f"films-worker-wan-{tenant}"]["spec"]
         assert pod["containers"][0]["args"][-2:] == ["--tenant", tenant]
