@@ -104,6 +104,11 @@ def test_the_api_accepts_jobs_of_models_whose_workers_scale_to_zero_and_of_no_ot
     assert accepted("spot") == ""  # two workers on demand stay
     assert accepted("many-models", "--set", "workers.ltx.minReplicas=0") == "ltx-video"
     assert accepted("office-hours", "--set", "settings.admission.scale_from_zero=*") == "*"
+    assert accepted("no-keda", "--set", "workers.wan.minReplicas=0") == "", "nothing would start a worker"
+    own_are_cold = ("--set", "keda.enabled=true,workers.wan-acme.minReplicas=0")
+    assert accepted("dedicated-workers", *own_are_cold) == "wan2.1-t2v-14b", (
+        "shared workers do not serve acme"
+    )
 
 
 def scaled_object(name, *options):

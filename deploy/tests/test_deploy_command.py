@@ -102,20 +102,23 @@ def test_the_instance_of_a_plan_may_be_in_your_own_catalog(plan, tmp_path):
     assert json.loads(run(*options, "--catalog", mine).stdout)["workers"]["wan"]["nodePool"] == "rack"
 
 
-def test_a_plan_that_scales_to_zero_becomes_workers_that_start_from_zero(tmp_path):
+def test_plans_that_scale_to_zero_become_workers_that_start_from_zero(tmp_path):
+    """The values of two plans can be installed together: the API accepts the jobs of both models."""
     options = ["--clips-per-day", "40", "--slo-seconds", "900", "--region", "eu-central-1", "--json"]
-    path, values = tmp_path / "plan.json", tmp_path / "values.json"
+    path, values = tmp_path / "plan.json", {name: tmp_path / f"{name}.json" for name in ("wan", "again")}
     path.write_text(run("plan", "video", *PLAN_OPTIONS, *options).stdout)
     fleet = json.loads(path.read_text())["fleet"]
     assert fleet["pattern"] == "queue with scale to zero"
-    values.write_text(run("deploy", "values", "--plan", path, "--model-name", "wan").stdout)
-    rendered = render("--values", ROOT / "deploy/values/one-tenant.yaml", "--values", values)
-    worker = next(one for one in rendered.of("ScaledObject") if one["metadata"]["name"].endswith("-wan"))
-    spec, chart = worker["spec"], fleet["deployment"]["chart"]
-    assert (spec["idleReplicaCount"], spec["minReplicaCount"]) == (0, chart["replicas_while_active"])
-    assert spec["maxReplicaCount"] == fleet["replicas"]
+    for name, file in values.items():
+        file.write_text(run("deploy", "values", "--plan", path, "--model-name", name).stdout)
+    given = [option for file in values.values() for option in ("--values", file)]
+    rendered = render("--values", ROOT / "deploy/values/one-tenant.yaml", *given)
+    for scaled in rendered.of("ScaledObject"):
+        spec, chart = scaled["spec"], fleet["deployment"]["chart"]
+        assert (spec["idleReplicaCount"], spec["minReplicaCount"]) == (0, chart["replicas_while_active"])
+        assert spec["maxReplicaCount"] == fleet["replicas"]
     settings, _ = read_settings(environment(rendered.pods["films-api"]["spec"]["containers"][0]))
-    assert settings.admission.scale_from_zero == "wan"
+    assert settings.admission.scale_from_zero == "again,wan"
     settings, _ = read_settings(environment(rendered.pods["films-worker-wan"]["spec"]["containers"][0]))
     assert settings.admission.slo_seconds == 900
 

@@ -40,7 +40,7 @@ def build_values(plan: Plan, machine: Instance, model: NamedModel, tenants: Sequ
             workers[_key(model.name, tenant, capacity)] = worker
             node_pools[node_pool] = _node_pool(plan, machine, capacity, replicas * sharing) | _owned(owner)
     karpenter = {"karpenter": {"enabled": True, "nodePools": node_pools}} if has_node_pools else {}
-    settings = _settings(plan, machine, model)
+    settings = _settings(plan, machine)
     return {"settings": settings, "workers": workers, **karpenter, "keda": {"enabled": True}}
 
 
@@ -59,13 +59,11 @@ def _check_tenants(plan: Plan, tenants: Sequence[str]) -> None:
         )
 
 
-def _settings(plan: Plan, machine: Instance, model: NamedModel) -> Values:
+def _settings(plan: Plan, machine: Instance) -> Values:
     deployment = plan.deployment
     admission: Values = {"slo_seconds": deployment.slo_seconds} if deployment.slo_seconds else {}
     if deployment.default_quality != FULL:
         admission["default_quality"] = deployment.default_quality
-    if deployment.chart.min_replicas == 0:
-        admission["scale_from_zero"] = model.name  # accept its jobs while no worker runs
     api = {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)} if plan.usd_per_hour else {}
     return {name: section for name, section in (("api", api), ("admission", admission)) if section}
 

@@ -157,7 +157,7 @@ def test_tenants_that_the_plan_does_not_separate_are_refused(tenancy, tenants, m
         values_of(plan_with(tenants=2, tenancy=tenancy), *tenants)
 
 
-def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_without_workers():
+def test_a_plan_that_scales_to_zero_has_no_minimum():
     chart = {
         "min_replicas": 0,
         "max_replicas": 3,
@@ -168,7 +168,7 @@ def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_wit
     (worker,) = values["workers"].values()
     assert (worker["minReplicas"], worker["maxReplicas"]) == (0, 3)
     assert worker["scaling"] == {"backlogSecondsPerWorker": 278, "replicasWhileActive": 2}
-    assert values["settings"]["admission"] == {"slo_seconds": 900.0, "scale_from_zero": "wan2.1-t2v-1.3b"}
+    assert values["settings"]["admission"] == {"slo_seconds": 900.0}
     assert "admission" not in values_of(PLAN)["settings"]
 
 

@@ -119,25 +119,22 @@ startupProbe:
   failureThreshold: {{ .startupFailures }}
 {{- end -}}
 
-{{/* The models that may have no worker, comma-separated: the API accepts their jobs while none serves them. */}}
+{{/* The models that KEDA may leave without a worker, comma-separated: the API accepts their jobs while none serves them.
+A tenant with dedicated workers is not served by those of others. */}}
 {{- define "filmgate.scaleFromZero" -}}
+{{- $scaled := dict -}}
 {{- $warm := dict -}}
-{{- $names := list -}}
-{{- range $name, $own := .Values.workers -}}
-{{- $worker := include "filmgate.worker" (dict "root" $ "own" $own) | fromYaml -}}
-{{- if $worker.modelName -}}
-{{- $names = append $names $worker.modelName -}}
+{{- range .Values.workers -}}
+{{- $worker := include "filmgate.worker" (dict "root" $ "own" .) | fromYaml -}}
+{{- $lane := printf "%s %s" $worker.tenant $worker.modelName -}}
 {{- $isScaled := and $.Values.keda.enabled $worker.scaling.enabled -}}
+{{- if $isScaled -}}{{- $_ := set $scaled $lane $worker.modelName -}}{{- end -}}
 {{- if and (gt (int $worker.minReplicas) 0) (not (and $isScaled $worker.scaling.zeroOutsideSchedule)) -}}
-{{- $_ := set $warm $worker.modelName true -}}
+{{- $_ := set $warm $lane true -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-{{- $cold := list -}}
-{{- range $name := $names | uniq | sortAlpha -}}
-{{- if not (hasKey $warm $name) -}}{{- $cold = append $cold $name -}}{{- end -}}
-{{- end -}}
-{{- join "," $cold -}}
+{{- range keys $warm -}}{{- $_ := unset $scaled . -}}{{- end -}}
+{{- values $scaled | uniq | sortAlpha | join "," -}}
 {{- end -}}
 
 {{/* The tenants with dedicated workers, as JSON. */}}

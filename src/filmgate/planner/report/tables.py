@@ -141,8 +141,6 @@ def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
         yield "workers.NAME.scaling.schedule", hours
     yield "workers.NAME.scaling.backlogSecondsPerWorker", str(chart.backlog_seconds_per_worker)
     yield "workers.NAME.drainSeconds", str(chart.drain_seconds)
-    if chart.min_replicas == 0:
-        yield "settings.admission.scale_from_zero", "NAME"
     if deploy.default_quality != FULL:
         yield "settings.admission.default_quality", deploy.default_quality
     if deploy.slo_seconds:
