@@ -45,3 +45,10 @@ def test_a_model_with_a_name_is_pulled_from_its_location_and_served_under_the_na
     pull, worker = containers(render_values("one-tenant", *options).pods["films-worker-wan"])
     assert pull["args"] == ["models", "pull", "s3://weights/models/x/v1/"]
     assert worker["args"] == ["worker", "--model", "wan=s3://weights/models/x/v1/"]
+
+
+def test_a_model_of_the_hub_is_pulled_into_the_cache_and_not_into_the_small_temporary_folder():
+    options = ["--set", "workers.wan.model=wan2.1-t2v-14b"]
+    (worker,) = containers(render_values("one-tenant", *options).pods["films-worker-wan"])
+    (cache,) = [mount["mountPath"] for mount in worker["volumeMounts"] if mount["name"] == "models"]
+    assert environment(worker)["HF_HOME"].startswith(f"{cache}/")

@@ -65,6 +65,21 @@ def test_only_the_worker_image_contains_the_worker_extra():
     assert copied == "COPY --from=build-server /opt/filmgate /opt/filmgate"
 
 
+def test_volumes_of_the_documented_commands_belong_to_the_user_of_the_image():
+    """Docker creates the folder of any other volume for root, and the process cannot write to it."""
+    owned = re.findall(r"install -d -o 10001 -g 10001 (\S+)", DOCKERFILE.read_text())
+    commands = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    mounted = set(re.findall(r"-v [a-z]+:(/[\w/]+)", commands))
+    assert mounted == set(owned) == {"/data"}
+
+
+def test_models_of_the_hub_are_pulled_into_the_volume_and_not_into_memory():
+    """/tmp is a tmpfs in the documented commands."""
+    (volume,) = [line.removeprefix("VOLUME ") for line in instructions("worker") if line.startswith("VOLUME")]
+    (environ,) = [line for line in instructions("worker") if line.startswith("ENV PATH")]
+    assert re.search(r"HF_HOME=(\S+)", environ)[1].startswith(f"{volume}/")
+
+
 def test_the_build_context_contains_what_the_dockerfile_copies_and_nothing_else():
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
     copied = set()
