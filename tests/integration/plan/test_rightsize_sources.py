@@ -73,17 +73,20 @@ def test_a_source_that_is_neither_is_refused_with_the_forms(text):
 
 @contextmanager
 def prometheus(series, status=200):
-    """A server that answers query_range with these samples by metric name."""
+    """A server that answers query_range with these samples by metric name, for at most 11,000 points."""
 
     class PrometheusHandler(Handler):
         def do_GET(self):
-            query = parse_qs(urlsplit(self.path).query)["query"][0]
+            asked = {name: value for name, (value,) in parse_qs(urlsplit(self.path).query).items()}
+            query, span = asked["query"], float(asked["end"]) - float(asked["start"])
             values = series.get(query.partition("{")[0], [])
             found = [{"metric": {}, "values": [[i, str(value)] for i, value in enumerate(values)]}]
             body = json.dumps({"status": "success", "data": {"result": found if values else []}})
             if status != 200:
                 body = json.dumps({"status": "error", "error": "bad_data: parse error"})
-            self.answer(status, body)
+            if span / float(asked["step"]) > 11_000:
+                return self.answer(400, json.dumps({"status": "error", "error": "maximum resolution"}))
+            return self.answer(status, body)
 
     with closing(HttpServer(PrometheusHandler)) as server:
         yield server.url
@@ -109,6 +112,11 @@ def test_the_metrics_of_our_own_workers_come_first():
     series = {"filmgate_gpu_utilization_ratio": [0.5], "DCGM_FI_DEV_GPU_UTIL": [90]}
     with prometheus(series) as url:
         assert read_prometheus(url, "", NOW.timestamp()).gpu_share == (0.5,)
+
+
+def test_prometheus_answers_for_all_days_that_the_option_allows():
+    with prometheus({"filmgate_gpu_utilization_ratio": [0.5]}) as url:
+        assert read_prometheus(url, "", NOW.timestamp(), days=63).gpu_share == (0.5,)
 
 
 def test_a_prometheus_without_samples_or_with_an_error_is_reported():

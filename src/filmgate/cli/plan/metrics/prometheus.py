@@ -1,7 +1,7 @@
 """Reads GPU metrics from the HTTP API of Prometheus: those of our workers, or of the DCGM exporter."""
 
 from collections.abc import Mapping
-from math import isfinite
+from math import ceil, isfinite
 
 import httpx
 
@@ -11,6 +11,7 @@ from filmgate.planner.rightsize import GpuMetrics
 
 OPTION = "--prometheus"
 STEP_SECONDS = 300
+MAX_POINTS = 11_000  # of one series in one answer of Prometheus
 TIMEOUT_SECONDS = 30.0
 # For each figure, the metrics that may hold it and the factor to a share or to bytes, our own first.
 METRICS: Mapping[str, tuple[tuple[str, float], ...]] = {
@@ -22,7 +23,7 @@ METRICS: Mapping[str, tuple[tuple[str, float], ...]] = {
 
 
 def read_prometheus(url: str, selector: str, end: float, days: int = 7) -> GpuMetrics:
-    """Samples of five minutes of every GPU that matches the selector, up to `end` in Unix seconds.
+    """Samples of every matching GPU, at least five minutes apart, up to `end` in Unix seconds.
 
     Raises UsageError if there are none, and RunError if the server does not answer.
     """
@@ -47,11 +48,12 @@ def _first(
 
 
 def _range(client: httpx.Client, query: str, end: float, days: int) -> list[float]:
+    seconds = days * 86_400
     span: dict[str, str | float] = {
         "query": query,
-        "start": end - days * 86_400,
+        "start": end - seconds,
         "end": end,
-        "step": STEP_SECONDS,
+        "step": max(STEP_SECONDS, ceil(seconds / MAX_POINTS)),
     }
     try:
         answer = client.get("/api/v1/query_range", params=span)
