@@ -134,9 +134,11 @@ def _run(traffic: Traffic, service: float, setting: Operation, seed: int = SEED)
     if traffic.busy_hours < 24:
         days = float(math.ceil(days))
     arrivals = day_arrivals(traffic, days, seed)
-    span = arrivals[-1] if traffic.given else days * SECONDS_PER_DAY
-    outcome = simulate(arrivals, service, setting, span)
-    ordered, clips = sorted(outcome.latencies), len(arrivals)
+    clips = len(arrivals)
+    if traffic.given:
+        days = clips / traffic.per_day
+    outcome = simulate(arrivals, service, setting, days * SECONDS_PER_DAY)
+    ordered = sorted(outcome.latencies)
     machines = math.ceil(setting.max_replicas / setting.replicas_per_machine)
     return _Days(
         machine_hours=min(24.0 * machines, outcome.machine_seconds / clips * traffic.per_day / 3600),

@@ -117,6 +117,14 @@ def test_recorded_arrivals_are_simulated_as_they_came():
     assert fleet.cold_share == pytest.approx(4 / 40)
 
 
+def test_a_recorded_burst_is_an_hour_in_which_machines_are_removed_and_paid_until_then():
+    """The volume of a day is that of an hour, so the paid hours are too."""
+    fleet = scaled_fleet(replace(DEMAND, traffic=recorded_traffic([0.0] * 10)), Layout(), START)
+    each = (START.new_machine + 150 + 300 + KEEP_SECONDS) / 3600 * 24
+    assert fleet.up_hours == pytest.approx(each, rel=0.2)
+    assert fleet.machine_hours >= 2 * fleet.up_hours, "one of them is spare"
+
+
 def test_further_simulations_confirm_the_fleet():
     fleet = scaled_fleet(DEMAND, Layout(), START)
     assert confirm_scaled(DEMAND, Layout(), START, fleet).late_runs == 0
