@@ -44,6 +44,10 @@ class Catalog:
     def instance(self, name: str) -> Instance:
         return _find(self.instances, name, "--instance")
 
+    def is_instance(self, name: str) -> bool:
+        """Whether the name is that of an instance type and not of a bare GPU. Types of AWS have a dot."""
+        return "." in name or name.strip().lower() in map(str.lower, self.instances)
+
     def find_video_model(self, name: str) -> VideoModel | None:
         """A video model by its name or its id on the Hugging Face hub."""
         wanted = fold_name(name)

@@ -40,11 +40,11 @@ def machine_sources(machines: Sequence[Machine], elsewhere: Sequence[Price] = ()
 def machines_for(
     catalog: Catalog, region: str, *, gpu: Gpu | None = None, names: Sequence[str] = ()
 ) -> tuple[list[Machine], list[Rejected]]:
-    """Usable machines, and the rejected ones. A name without a dot is a bare GPU."""
+    """Usable machines, and the rejected ones. A name of no instance type is a bare GPU."""
     if gpu is not None:
         return _usable([Machine(gpu.name, gpu, 1, None, None)])
-    bare = [catalog.gpu(name) for name in names if "." not in name]
-    chosen = [catalog.instance(name) for name in names if "." in name]
+    bare = [catalog.gpu(name) for name in names if not catalog.is_instance(name)]
+    chosen = [catalog.instance(name) for name in names if catalog.is_instance(name)]
     found, rejected = [Machine(gpu.name, gpu, 1, None, None) for gpu in bare], []
     for instance in chosen if names else catalog.instances.values():
         price = price_in(catalog, instance.name, region)

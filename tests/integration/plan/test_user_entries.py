@@ -16,6 +16,7 @@ from filmgate.catalog.user_file import with_user_file
 from filmgate.cli.plan.metrics.csv_file import read_csv_metrics
 from filmgate.errors import RunError, UsageError, WriteError
 from filmgate.models.names import shipped_folder
+from filmgate.planner.fit import plan_fit
 from filmgate.planner.fleet.traffic import traffic_of
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
@@ -83,6 +84,16 @@ def test_user_machines_and_models_are_planned_like_shipped_ones(tmp_path):
     assert answer.options[0].name == "acme.large"
     assert any("user file own.toml (2026-11-01)" in source for source in answer.sources)
     assert catalog.llm("tiny").layers == 8
+
+
+def test_a_machine_of_your_own_needs_no_dot_in_its_name(tmp_path):
+    rack = USER_FILE.replace("acme.large", "rack1")
+    catalog, calibration = with_user_file(CATALOG, user_file(tmp_path, rack)), load_calibration()
+    fit = plan_fit(catalog, calibration, "us-east-1", instance="Rack1")
+    assert fit.verdict.startswith("rack1 (2 x ACME-1, ")
+    model = catalog.video_model("wan-distilled")
+    question = VideoQuestion(model, clip_for(model), instances=("rack1", "H100"))
+    assert [one.name for one in plan_video(question, catalog, calibration).options] == ["rack1", "H100"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def machines_to_compare(
     *, model: options.AnyModelName, instances: options.Instances = None, gpu: options.GpuNames = None
 ) -> tuple[str, ...]:
-    """The names of the machines. A name without a dot is a bare GPU."""
+    """The names of the machines: instance types and bare GPUs."""
     from filmgate.cli.plan import inputs
 
     names = inputs.machine_names(instances, "--instances") + inputs.machine_names(gpu, "--gpu")

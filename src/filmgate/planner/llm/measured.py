@@ -27,7 +27,7 @@ def measured_machines(
 ) -> list[Machine]:
     """The instance types without a roofline for which the user has a run of this model."""
     found = {}
-    wanted = {catalog.instance(name).name for name in question.instances if "." in name}
+    wanted = {catalog.instance(name).name for name in question.instances if catalog.is_instance(name)}
     for run in catalog.served:
         instance = catalog.instance(run.instance)
         is_wanted = not question.instances or instance.name in wanted
