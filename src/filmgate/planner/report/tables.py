@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from filmgate.models.quality import FULL
 from filmgate.planner.answer import Answer, Kind, MemoryAnswer, Option, TimeAnswer, TokenTimes, Unit
@@ -308,7 +309,7 @@ def _managed(cost: CostAnswer) -> Table:
         elif work == "clips" and volume <= 1:
             crossing = "the first clip"
         else:
-            crossing = f"{count(volume)} {work} per day"
+            crossing = f"{count(ceil(volume))} {work} per day"
         rows.append((quote.name, state, usd(price), crossing, quote.note))
     header = ("API", "state", f"$/{unit}", "your own fleet is cheaper from", "note")
     return Table("Managed APIs", header, tuple(rows))

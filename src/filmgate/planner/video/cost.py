@@ -1,5 +1,6 @@
 """The cost of a video plan: bill, purchase mix, managed quotes, savings, volumes, regions and plots."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -106,7 +107,7 @@ def video_plots(best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
         usd, crossing = quote.usd_per_clip, quote.break_even_clips_per_day
         lines.append(Curve(quote.name, ((volumes[0], usd), (volumes[-1], usd))))
         if crossing is not None:
-            crossings.append((quote.name, crossing))
+            crossings.append((quote.name, math.ceil(crossing)))
     return Plots(
         cost=tuple(lines),
         break_even=tuple(crossings),

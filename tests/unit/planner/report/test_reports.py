@@ -44,6 +44,18 @@ def answers(catalog, calibration):
     }
 
 
+@pytest.mark.parametrize("slo", [100, 150, 200])
+def test_verdict_table_and_plot_state_the_same_break_even(catalog, calibration, slo):
+    """The first whole clip at which the fleet is cheaper, wherever it is shown."""
+    model = catalog.video_model("wan2.1-t2v-1.3b")
+    question = VideoQuestion(model, clip_for(model), traffic=traffic_of(500), slo_seconds=slo)
+    answer = plan_video(question, catalog, calibration)
+    (clips,) = re.findall(r"from (\d+) clips per day", answer.verdict)
+    (table,) = (table for table in tables(answer) if table.title == "Managed APIs")
+    assert f"{clips} clips per day" in [row[3] for row in table.rows]
+    assert f": {clips} per day</text>" in to_page(answer, TODAY)
+
+
 class Tags(HTMLParser):
     VOID = ("meta", "line", "rect", "polyline")
 
