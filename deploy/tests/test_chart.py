@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, render, render_values, run_helm
 from deploy.tests.custom_resources import CustomResources
+from filmgate.aws.deployment import Role
+from filmgate.aws.template_roles import Cluster
 from filmgate.cli import app
 from filmgate.settings import Settings, read_settings
 from filmgate.slo.gpu_alerts import GpuMetrics
@@ -181,6 +183,15 @@ def test_the_account_of_a_tenant_with_the_longest_id_has_labels_that_kubernetes_
     rendered = render_values("no-keda", "--set", chosen, "--set", f"karpenter.nodePools.g7e.tenant={tenant}")
     labels = rendered.one("ServiceAccount", tenant)["metadata"]["labels"]
     assert max(map(len, labels.values())) <= 63
+
+
+def test_the_accounts_of_a_long_release_are_those_that_the_roles_of_the_template_trust():
+    cluster = Cluster("films", "", release="r" * 53)  # the longest that helm allows
+    options = ("--values", ROOT / "deploy/values/dedicated-workers.yaml", "--set", "keda.enabled=false")
+    rendered = render(*options, release=cluster.release)
+    found = {account["metadata"]["name"] for account in rendered.of("ServiceAccount")}
+    trusted = [cluster.service_account(role) for role in (Role.API, Role.WORKER)]
+    assert found == {*trusted, cluster.service_account(Role.WORKER, "acme")}
 
 
 def test_probes_and_metrics_are_on_the_management_port_of_every_process():

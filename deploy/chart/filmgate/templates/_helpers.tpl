@@ -1,7 +1,3 @@
-{{- define "filmgate.name" -}}
-{{- printf "%s" .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- end -}}
-
 {{- define "filmgate.selector" -}}
 app.kubernetes.io/name: filmgate
 app.kubernetes.io/instance: {{ .root.Release.Name }}
