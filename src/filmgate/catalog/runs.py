@@ -59,8 +59,8 @@ class MemoryRun:
 class LlmRun:
     """One figure of a language-model benchmark. With `requests`, all of them are sent at once.
 
-    `token_ms` includes a share of new prompts in every step, `decode_token_ms` does not. Runs of the kind
-    "load" validate the simulation of first tokens under load; no constant is fitted to them.
+    `token_ms` includes a share of the prompts of other sequences in every step, `decode_token_ms` does not.
+    Runs of the kind "load" validate the simulation of first tokens under load; no constant is fitted to them.
     """
 
     id: str

@@ -30,7 +30,7 @@ from filmgate.planner.fleet.money import (
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Start
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, shape_name, traffic_of
-from filmgate.planner.llm.arrivals import fewest_by_formulas
+from filmgate.planner.llm.arrivals import fewest_by_formulas, pace_of
 from filmgate.planner.llm.loaded import token_seconds
 from filmgate.planner.llm.serving import LlmCandidate
 from filmgate.planner.llm.simulation import first_token, request_fleet
@@ -194,11 +194,9 @@ def _levers(best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
     changes = [(f"{name} in fp8", serving, now) for name, serving in fp8_changes(best.serving)]
     if best.capacity > now:
         changes.append((f"a batch of {best.capacity} instead of {now}", best.serving, best.capacity))
+    before = pace_of(best.serving, question.load(now), constants).replica_seconds
     return [
-        CostLever(
-            name,
-            1 - token_seconds(serving, question.load(batch), constants) / batch / (best.between_tokens / now),
-        )
+        CostLever(name, 1 - pace_of(serving, question.load(batch), constants).replica_seconds / before)
         for name, serving, batch in changes
     ]
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from filmgate.planner.llm.memory import step_tokens
-from filmgate.planner.llm.step_time import Serving, decode_step, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving, between_tokens_seconds, decode_step, step_tokens
 from filmgate.planner.percentiles import percentile_of_sorted
 
 REQUESTS = 1500
@@ -49,7 +48,7 @@ class FirstToken:
 
 def token_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
     """Seconds between tokens when `load.sequences` are always in progress."""
-    return steady_token_seconds(
+    return between_tokens_seconds(
         serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
     )
 
@@ -83,8 +82,11 @@ def token_percentiles(serving: Serving, load: Load, constants: Mapping[str, floa
     context = load.prompt + load.answer / 2
     plain = decode_step(serving, load.sequences, context, constants).seconds
     chunks, tokens = _chunks(serving, load, load.sequences)
-    slow = decode_step(serving, load.sequences, context, constants, prompt_tokens=tokens).seconds
-    with_chunk = min(1.0, (load.sequences - 1) * chunks / load.answer)
+    with_chunk = (load.sequences - 1) * chunks / load.answer
+    if with_chunk < 1:
+        slow = decode_step(serving, load.sequences, context, constants, prompt_tokens=tokens).seconds
+    else:  # every step prefills, and most of them more than one prompt
+        slow = token_seconds(serving, load, constants)
     return tuple(slow if share > 1 - with_chunk else plain for share in (0.5, 0.95, 0.99))
 
 

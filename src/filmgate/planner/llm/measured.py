@@ -14,7 +14,7 @@ from filmgate.catalog.runs import ServedRun
 from filmgate.planner.answer import Rejected
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import ENGINE
-from filmgate.planner.llm.step_time import Serving, prefill_step, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving, between_tokens_seconds, prefill_step
 from filmgate.planner.machines import Machine, price_in
 
 ROUNDS = 60
@@ -66,7 +66,7 @@ def device_from_run(
     for _ in range(ROUNDS):
         serving = Serving(question.model, gpu, run.devices, run.precision, question.kv_precision, ENGINE)
         first = prefill_step(serving, run.prompt_tokens, 1, constants).seconds * 1e3
-        between = steady_token_seconds(
+        between = between_tokens_seconds(
             serving, run.sequences, run.prompt_tokens, run.answer_tokens, constants
         )
         gpu = replace(

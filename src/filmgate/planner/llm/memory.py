@@ -1,7 +1,7 @@
 """Memory of a served language model, and the number of sequences that its KV cache can hold."""
 
-from filmgate.catalog.gpus import GIB, Gpu
-from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
+from filmgate.catalog.gpus import GIB
+from filmgate.planner.llm.step_time import Serving, kv_bytes, step_tokens, weight_bytes
 from filmgate.planner.memory import MemoryBudget, MemoryLine
 
 # Figures from start-up logs and the source of vLLM, none of them a run of the validation:
@@ -9,9 +9,6 @@ from filmgate.planner.memory import MemoryBudget, MemoryLine
 ENGINE_BYTES = 0.48 * GIB
 # 1.26 GiB of activations for 8192 tokens of Llama 3 8B, on one GPU and on each of two (vllm 10511).
 BYTES_PER_HIDDEN = 1.26 * GIB / (8192 * 4096)
-# The most tokens in one step: vllm/engine/arg_utils.py, get_batch_defaults, of an API server.
-STEP_TOKENS, SMALL_GPU_STEP_TOKENS = 8192, 2048
-LARGE_GPU_BYTES = 70 * GIB
 STAGES = ("decode",)
 
 
@@ -35,12 +32,6 @@ def llm_budget(
         ),
         safety_factor,
     )
-
-
-def step_tokens(gpu: Gpu) -> int:
-    """The most tokens that an engine processes in one step; longer prompts are split into chunks."""
-    is_large = gpu.memory_bytes >= LARGE_GPU_BYTES and not gpu.name.startswith("A100")
-    return STEP_TOKENS if is_large else SMALL_GPU_STEP_TOKENS
 
 
 def engine_bytes(serving: Serving) -> float:

@@ -84,8 +84,8 @@ class LlmCandidate:
     @property
     def tokens_per_second(self) -> float:
         """Answer tokens of the whole machine; each group of GPUs serves separate sequences."""
-        groups = self.machine.gpus // self.serving.gpus
-        return groups * self.sequences / self.between_tokens
+        groups, answer = self.machine.gpus // self.serving.gpus, self.question.answer_tokens
+        return groups * self.sequences * answer / (self.first.mean + answer * self.between_tokens)
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.precisions import bytes_per_value
 from filmgate.planner.roofline import MAX_SHARE_OF_PEAK, REFERENCE_DENSITY, Bound, density
@@ -19,6 +19,9 @@ UNPACKED = ("fp8", "int8", "int4", "fp4")  # unpacked in every step by a GPU wit
 # BLOCK_SIZE_M of vllm/model_executor/layers/fused_moe/fused_moe.py, get_default_config; the small one where
 # a step has no more tokens than the model has experts.
 TILE_ROWS, SMALL_TILE_ROWS = 64, 16
+# The most tokens in one step: vllm/engine/arg_utils.py, get_batch_defaults, of an API server.
+STEP_TOKENS, SMALL_GPU_STEP_TOKENS = 8192, 2048
+LARGE_GPU_BYTES = 70 * GIB
 DRAIN_POINTS = 6
 MAX_ANSWER = 5.0  # in mean answers: chat data sets are truncated at about a thousand tokens
 
@@ -148,7 +151,13 @@ def prefill_step(serving: Serving, prompt: float, prompts: float, constants: Map
     return replace(step, engine=_engine_seconds(serving, prompts, constants))
 
 
-def steady_token_seconds(
+def step_tokens(gpu: Gpu) -> int:
+    """The most tokens that an engine processes in one step; longer prompts are split into chunks."""
+    is_large = gpu.memory_bytes >= LARGE_GPU_BYTES and not gpu.name.startswith("A100")
+    return STEP_TOKENS if is_large else SMALL_GPU_STEP_TOKENS
+
+
+def between_tokens_seconds(
     serving: Serving,
     batch: float,
     prompt: float,
@@ -157,11 +166,20 @@ def steady_token_seconds(
     *,
     cached: float = 0.0,
 ) -> float:
-    """Time between tokens with a full batch. Each step also processes a share of the new prompts.
+    """Time between two tokens of one of `batch` sequences. Each step prefills a share of the others' prompts.
 
     `cached` tokens of each prompt are in the prefix cache.
     """
-    arriving = batch * max(prompt - cached, 1.0) / max(answer, 1.0)
+    others = (batch - 1.0) * max(prompt - cached, 1.0) / max(answer, 1.0)
+    room = max(0.0, min(others, step_tokens(serving.gpu) - batch))
+    return decode_step(serving, batch, prompt + answer / 2, constants, prompt_tokens=room).seconds
+
+
+def steady_token_seconds(
+    serving: Serving, batch: float, prompt: float, answer: float, constants: Mapping[str, float]
+) -> float:
+    """Time of a step of a full batch, in which each sequence gains a token, with a share of all prompts."""
+    arriving = batch * prompt / max(answer, 1.0)
     return decode_step(serving, batch, prompt + answer / 2, constants, prompt_tokens=arriving).seconds
 
 

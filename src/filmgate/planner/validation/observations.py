@@ -10,6 +10,7 @@ from filmgate.planner.llm.loaded import Load, loaded_first_token
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.step_time import (
     Serving,
+    between_tokens_seconds,
     burst_seconds,
     decode_step,
     prefill_step,
@@ -89,10 +90,10 @@ def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) 
         return loaded_first_token(serving, load, constants).mean
     if run.metric == "first_token_ms":
         return prefill_step(serving, prompt, batch, constants).seconds
-    if run.metric == "latency_ms":
+    if run.metric in ("latency_ms", "decode_token_ms"):
         step = decode_step(serving, batch, prompt + answer / 2, constants).seconds
-        return prefill_step(serving, prompt, batch, constants).seconds + answer * step
-    if run.metric == "decode_token_ms":
-        return decode_step(serving, batch, prompt + answer / 2, constants).seconds
-    steady = steady_token_seconds(serving, batch, prompt, answer, constants)
-    return steady if run.metric == "token_ms" else steady / batch
+        is_token = run.metric == "decode_token_ms"
+        return step if is_token else prefill_step(serving, prompt, batch, constants).seconds + answer * step
+    if run.metric == "token_ms":
+        return between_tokens_seconds(serving, batch, prompt, answer, constants)
+    return steady_token_seconds(serving, batch, prompt, answer, constants) / batch

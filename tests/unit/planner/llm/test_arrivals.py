@@ -23,7 +23,7 @@ from filmgate.planner.llm.loaded import Load
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.simulation import confirm, fewest_simulated, first_tokens, request_fleet
-from filmgate.planner.llm.step_time import Serving, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving, between_tokens_seconds
 from filmgate.planner.percentiles import percentile
 from filmgate.planner.report.tables import tables
 
@@ -119,8 +119,8 @@ def test_the_batch_is_the_largest_that_memory_and_latency_allow(serving, constan
     most = Load(PROMPT, ANSWER, 256)
     batch = largest_batch(serving, most, 0.02, 1.2, constants)
     assert 1 < batch < 256
-    assert steady_token_seconds(serving, batch, PROMPT, ANSWER, constants) <= 0.02
-    assert steady_token_seconds(serving, batch + 1, PROMPT, ANSWER, constants) > 0.02
+    assert between_tokens_seconds(serving, batch, PROMPT, ANSWER, constants) <= 0.02
+    assert between_tokens_seconds(serving, batch + 1, PROMPT, ANSWER, constants) > 0.02
     roomy = largest_batch(serving, Load(16_000, ANSWER, 256), None, 1.2, constants)
     assert llm_budget(serving, 16_512, roomy, 1.2).peak_bytes <= usable_bytes(serving)
     assert llm_budget(serving, 16_512, roomy + 1, 1.2).peak_bytes > usable_bytes(serving)

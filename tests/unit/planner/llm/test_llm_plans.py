@@ -58,9 +58,21 @@ def test_a_larger_batch_is_slower_per_token_and_faster_in_total(catalog, constan
 
 def test_the_time_answer_has_latencies_and_throughput(catalog, calibration):
     question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
-    tokens = plan_llm(question, catalog, calibration).time.tokens
+    answer = plan_llm(question, catalog, calibration)
+    tokens = answer.time.tokens
     assert tokens.first_token_ms > tokens.between_tokens_ms > 0
-    assert tokens.tokens_per_second >= 16 / tokens.between_tokens_ms * 1e3
+    request_ms = tokens.first_token_ms + 256 * tokens.between_tokens_ms
+    sequences = 16 * answer.fleet.replicas_per_instance
+    assert tokens.tokens_per_second == pytest.approx(sequences * 256 / request_ms * 1e3)
+
+
+def test_the_prompt_of_the_only_sequence_delays_its_first_token_and_no_other(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), context=8192, instances=("g6e.xlarge",))
+    alone = plan_llm(question, catalog, calibration).time.tokens
+    cached = plan_llm(replace(question, cached_tokens=7900), catalog, calibration).time.tokens
+    assert cached.first_token_ms < alone.first_token_ms / 5
+    assert cached.between_tokens_ms == alone.between_tokens_ms
+    assert alone.between_tokens_ms == alone.between_tokens_ms_p50 == alone.between_tokens_ms_p99
 
 
 def test_long_answers_are_planned_as_asked(catalog, calibration):
