@@ -31,10 +31,13 @@ Size = Annotated[str, Field(pattern=r"^[0-9]{2,5}x[0-9]{2,5}$", examples=["1280x
 
 
 class PlanQuestion(Form):
-    """The workload. The model is one of GET /v1/plan; folders of the server are not read."""
+    """The workload. The model is one of GET /v1/plan; folders of the server are not read.
+
+    Without a size, clips have that of the model.
+    """
 
     model: str = Field(max_length=100, examples=["wan2.1-t2v-14b"])
-    size: Size = "1280x720"
+    size: Size | None = None
     seconds: float = Field(default=5.0, gt=0, le=600)
     clips_per_day: float = Field(default=500.0, gt=0, le=10_000_000)
     slo_seconds: float | None = Field(default=None, gt=0, le=86400)
