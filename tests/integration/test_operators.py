@@ -114,7 +114,7 @@ def test_a_plan_is_the_answer_of_the_planner(client):
     assert answer["cost"]["usd_per_clip"] > 0
     impossible = client.post("/v1/plan", json=body | {"slo_seconds": 60}).json()
     assert (impossible["is_possible"], impossible["options"]) == (False, [])
-    fixed = client.post("/v1/plan", json={"model": "cogvideox-2b"}).json()
+    fixed = client.post("/v1/plan", json={"model": "THUDM/CogVideoX-2b"}).json()
     assert "720x480" in fixed["question"], "the only size that the model renders"
 
 

@@ -78,14 +78,15 @@ def _choices() -> PlanChoices:
 
 
 def _plan(question: PlanQuestion) -> dict[str, Any]:
-    choices = _choices()
-    if question.model not in choices.models:
+    choices, model = _choices(), load_catalog().find_video_model(question.model)
+    if model is None:
         raise InvalidField(
             f"the catalog has no such model; known: {', '.join(choices.models)}", option="model"
         )
     if question.region is not None and question.region not in choices.regions:
         raise InvalidField(f"no such region; known: {', '.join(choices.regions)}", option="region")
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in question if value is not None]
+    given = dict(question) | {"model": model.id}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
     command = [sys.executable, "-m", "filmgate", "plan", "video", "--json", *options]
     done = _run_limited(command)
     if done.returncode == _BAD_USAGE and (match := _OPTION.match(done.stderr)):
