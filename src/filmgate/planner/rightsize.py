@@ -17,7 +17,8 @@ HIGH_UTILISATION = 0.80
 HIGH_MEMORY_SHARE = 0.92
 PREALLOCATED_SHARE = 0.70
 PREALLOCATED_CHANGE = 0.02  # engines reserve memory once; a load that needs it changes by more
-HEADROOM = 1.2
+MEMORY_HEADROOM = 1.2
+LOAD_HEADROOM = 1 / HIGH_UTILISATION  # or the replacement is too small, too
 OVERLOAD_HEADROOM = 1.5
 
 
@@ -139,8 +140,8 @@ class _Need:
     ) -> "_Need":
         """The load with headroom. A machine that is large enough needs no more than it has."""
         most = inf if judgement is Judgement.TOO_SMALL else 1.0
-        headroom = HEADROOM if load.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
-        held = 0.98 if is_preallocated else min(most, load.memory_share * HEADROOM)
+        headroom = LOAD_HEADROOM if load.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
+        held = 0.98 if is_preallocated else min(most, load.memory_share * MEMORY_HEADROOM)
         busy, moved = (load.gpu_p95 if share is None else share for share in (load.sm_p95, load.dram_p95))
         is_too_big = judgement is Judgement.TOO_BIG
         return cls(

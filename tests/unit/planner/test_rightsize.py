@@ -38,6 +38,14 @@ def test_a_recommended_smaller_machine_has_enough_memory(catalog):
     assert best.name in answer.verdict
 
 
+@pytest.mark.parametrize("busy", [0.09, 0.103, 0.2, 0.38])
+def test_a_recommended_machine_is_not_too_small_for_the_load_itself(catalog, busy):
+    answer = plan_rightsize(week(busy, 20), catalog, "us-east-1", instance="p5.48xlarge")
+    best = answer.options[0]
+    again = plan_rightsize(week(best.utilisation, 20), catalog, "us-east-1", instance=best.name)
+    assert (answer.fleet.judgement, again.fleet.judgement) == ("too big", "fine")
+
+
 def test_a_machine_that_is_too_big_is_never_replaced_by_a_more_expensive_one(catalog):
     """Its memory is needed, so every machine that fits costs more."""
     answer = plan_rightsize(week(0.05, 32), catalog, "us-east-1", instance="g6e.xlarge")
