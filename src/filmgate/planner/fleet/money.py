@@ -235,7 +235,7 @@ def _all_spot(order: Order, terms: Terms) -> PurchaseOption:
     if not order.price.spot_median:
         return PurchaseOption("spot", None, "the catalog has no spot price here")
     everything = replace(terms, interruptible_share=1.0, commit_discount=None)
-    rate = f"{terms.interruptions_per_day:g} interruptions per machine per day"
+    rate = f"interruptions per machine per day: {terms.interruptions_per_day:g}"
     note = f"{rate}; not for clips with a deadline"
     return PurchaseOption("spot where cheaper", order.all_spot(everything).usd_per_month, note)
 
@@ -247,10 +247,10 @@ def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
     found = [SAVINGS_PLANS]
     if terms.commit_years > 1:
         found.append(THREE_YEARS)
-    if terms.interruptible_share and not order.spot_machines(order.interruptible_machines(terms)):
+    lost, is_spot = order.lost_share(terms), any(part.how == "spot" for part in order.bill(terms).purchases)
+    if terms.interruptible_share and not is_spot:
         found.append(f"No spot: {_why_no_spot(order, terms)}.")
-    lost, purchases = order.lost_share(terms), order.bill(terms).purchases
-    if lost > MAX_LOST_SHARE and any(part.how == "spot" for part in purchases):
+    if lost > MAX_LOST_SHARE and is_spot:
         found.append(
             f"Interruptions take {lost:.0%} of the time of a spot machine. The bill includes this, but the "
             "latency does not: lower --interruptible."
@@ -261,6 +261,8 @@ def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
 def _why_no_spot(order: Order, terms: Terms) -> str:
     if not order.price.spot_median:
         return "the catalog has no spot price of this machine here"
+    if order.spot_machines(order.interruptible_machines(terms)):
+        return "a spot machine costs more than one that is bought otherwise"
     machines, pools, fewest = order.fleet.instances, order.fleet.pools, order.fewest_spot_machines()
     if machines == 1:
         return "the plan has a single machine"

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet.money import DEFAULT_TERMS, Order, Terms, break_even, purchase_options, warnings
+from filmgate.planner.fleet.money import (
+    DEFAULT_TERMS,
+    SAVINGS_PLANS,
+    Order,
+    Terms,
+    break_even,
+    purchase_options,
+    warnings,
+)
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
@@ -125,6 +133,15 @@ def test_a_single_machine_is_never_spot_and_the_warning_says_why(price):
     fleet = replace(fleet_for(traffic), instances=1, replicas=1, warm_instances=1)
     warning = warnings(Order(fleet, traffic, price, 60, 0), Terms(None, 0.9))[-1]
     assert warning == "No spot: the plan has a single machine."
+
+
+def test_spot_that_is_not_bought_because_of_a_commitment_is_explained(price):
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    order = Order(fleet_for(traffic), traffic, replace(price, spot_median=price.on_demand * 0.9), 60, 0)
+    assert "spot" in {part.how for part in order.bill(Terms(None, 0.5)).purchases}
+    assert warnings(order, Terms(None, 0.5))[-1] == SAVINGS_PLANS
+    costs_more = "No spot: a spot machine costs more than one that is bought otherwise."
+    assert warnings(order, Terms(0.3, 0.5))[-1] == costs_more
 
 
 @pytest.mark.parametrize(
