@@ -22,6 +22,16 @@ SAME_MODEL = 0.01  # a difference in linear work below this is rounding
 
 def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str) -> VideoModel:
     """The model in `folder`. Raises UsageError when no model in `known` has the same denoiser class."""
+    try:
+        return _model(folder, known, as_of)
+    except KeyError as exc:
+        missing = f"a configuration in {folder} has no {exc.args[0]}; give a diffusers video model"
+        raise UsageError(missing, option="--model") from exc
+    except (IndexError, TypeError, ValueError) as exc:
+        raise UsageError(f"{folder} is not a diffusers video model: {exc}", option="--model") from exc
+
+
+def _model(folder: Path, known: Mapping[str, VideoModel], as_of: str) -> VideoModel:
     index = _read_json(folder / "model_index.json")
     denoiser_dir = next((name for name in ("transformer", "unet") if name in index), None)
     if denoiser_dir is None or "vae" not in index:

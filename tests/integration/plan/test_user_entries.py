@@ -215,6 +215,16 @@ def test_a_folder_of_an_unknown_class_is_rejected_with_the_known_ones(tmp_path):
         read_video_folder(folder, CATALOG.video_models, "2026-11-15")
 
 
+def test_a_folder_with_a_missing_or_broken_entry_is_rejected(tmp_path):
+    folder = diffusers_folder(tmp_path)
+    (folder / "transformer/config.json").write_text('{"attention_head_dim": 128, "num_layers": 40}')
+    with pytest.raises(UsageError, match="has no num_attention_heads"):
+        read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+    (folder / "model_index.json").write_text('{"transformer": 3, "vae": []}')
+    with pytest.raises(UsageError, match="my-wan is not a diffusers video model"):
+        read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+
+
 def test_a_broken_weights_file_is_rejected(tmp_path):
     folder = diffusers_folder(tmp_path)
     (folder / "transformer" / "x.safetensors").write_bytes(b"\x01")
