@@ -37,8 +37,11 @@ def test_nodes_expire_one_at_a_time_and_leave_pods_their_grace_period():
     pool = rendered.one("NodePool")["spec"]
     assert pool["disruption"]["budgets"] == [{"nodes": "1"}]
     assert pool["template"]["spec"]["expireAfter"] == "720h"
-    assert pool["template"]["spec"]["terminationGracePeriod"] == "30m"
-    assert rendered.pods["films-worker-wan"]["spec"]["terminationGracePeriodSeconds"] < 30 * 60
+    assert pool["template"]["spec"]["terminationGracePeriod"] == "1800s"
+    assert rendered.pods["films-worker-wan"]["spec"]["terminationGracePeriodSeconds"] < 1800
+    rendered = render_values("one-tenant", "--set", "workers.wan.drainSeconds=7200")
+    assert rendered.pods["films-worker-wan"]["spec"]["terminationGracePeriodSeconds"] == 7260
+    assert rendered.one("NodePool")["spec"]["template"]["spec"]["terminationGracePeriod"] == "7260s"
 
 
 def render_ami(gpu, version):

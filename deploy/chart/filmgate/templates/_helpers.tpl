@@ -99,6 +99,11 @@ topologySpreadConstraints:
 {{- toYaml (mustMergeOverwrite (deepCopy .root.Values.workerDefaults) (deepCopy .own)) -}}
 {{- end -}}
 
+{{/* The grace period of the pods of a worker: its drain, and a minute for the upload. */}}
+{{- define "filmgate.graceSeconds" -}}
+{{- add (int .drainSeconds) 60 -}}
+{{- end -}}
+
 {{- define "filmgate.probes" -}}
 readinessProbe:
   httpGet: {path: /readyz, port: {{ .port }}}
