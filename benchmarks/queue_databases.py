@@ -12,6 +12,7 @@ import typer
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.database.schema import accounts, job_counts, jobs
+from filmgate.database.upserts import insert_into
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
 from filmgate.scheduling.rows import to_row
@@ -106,7 +107,10 @@ def fill_queue(database: Database, keys: DataKeys, waiting: int, now: float = 1.
         for number in range(TENANTS):
             count = len(range(number, waiting, TENANTS))
             tenant = {"tenant_id": f"tenant-{number}"}
-            connection.execute(sa.insert(accounts).values(tenant | {"weight": 1.0, "queued": count}))
+            account = insert_into(connection, accounts).values(tenant | {"weight": 1.0, "queued": count})
+            # The registry opens the accounts of its tenants.
+            filled = account.on_conflict_do_update(index_elements=["tenant_id"], set_={"queued": count})
+            connection.execute(filled)
             counted = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
             connection.execute(
                 sa.insert(job_counts).values(counted | {"jobs": count, "gpu_seconds": 10.0 * count})

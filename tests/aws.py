@@ -60,6 +60,18 @@ def client(service, url):
     return boto3.client(service, endpoint_url=url)
 
 
+@pytest.fixture
+def locked_bucket(aws_url):
+    """A new bucket with Object Lock."""
+    bucket = f"locked-{secrets.token_hex(4)}"
+    client("s3", aws_url).create_bucket(
+        Bucket=bucket,
+        ObjectLockEnabledForBucket=True,
+        CreateBucketConfiguration={"LocationConstraint": REGION},
+    )
+    return bucket
+
+
 @dataclass(frozen=True)
 class Cloud:
     """The bucket of one test, and the tenants' keys."""

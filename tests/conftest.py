@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
+from tests.aws import aws_url, cloud, locked_bucket, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import (  # noqa: F401 - fixtures
     database,
     database_url,

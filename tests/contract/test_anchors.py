@@ -1,7 +1,5 @@
 """One suite for every anchor: a file and a bucket with Object Lock."""
 
-import secrets
-
 import pytest
 
 from filmgate.audit.anchors import FileAnchor, S3Anchor, Unreadable
@@ -22,13 +20,8 @@ def make_head(number, tenant=ACME):
 def anchor(request, tmp_path):
     if request.param == "file":
         return FileAnchor(tmp_path / "heads.jsonl")
-    s3, bucket = aws_client("s3", request.getfixturevalue("aws_url")), f"anchors-{secrets.token_hex(4)}"
-    s3.create_bucket(
-        Bucket=bucket,
-        ObjectLockEnabledForBucket=True,
-        CreateBucketConfiguration={"LocationConstraint": "eu-central-1"},
-    )
-    return S3Anchor(s3, S3Location(bucket, "heads/"), 86400.0)
+    bucket, url = request.getfixturevalue("locked_bucket"), request.getfixturevalue("aws_url")
+    return S3Anchor(aws_client("s3", url), S3Location(bucket, "heads/"), 86400.0)
 
 
 def test_heads_are_kept_by_tenant(anchor):

@@ -306,17 +306,6 @@ def test_an_anchored_line_that_was_cut_off_is_named(tmp_path, site):
     ]
 
 
-@pytest.fixture
-def locked_bucket(aws_url):
-    s3, bucket = aws_client("s3", aws_url), "audit-heads"
-    s3.create_bucket(
-        Bucket=bucket,
-        ObjectLockEnabledForBucket=True,
-        CreateBucketConfiguration={"LocationConstraint": "eu-central-1"},
-    )
-    return bucket
-
-
 def test_heads_are_signed_by_kms_and_locked_in_s3(aws_url, locked_bucket, site):
     s3, kms = aws_client("s3", aws_url), aws_client("kms", aws_url)
     key = kms.create_key(KeyUsage="SIGN_VERIFY", KeySpec="ECC_NIST_P256")["KeyMetadata"]["KeyId"]

@@ -30,6 +30,8 @@ def filmgate(*arguments, cwd=None, **environ):
 INTERRUPTED = """
 import os, signal, sys
 
+# A process that a shell started in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv, module = ["filmgate", "config"], sys.argv[1]
 
 class Finder:
