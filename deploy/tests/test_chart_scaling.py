@@ -116,6 +116,21 @@ def scaled_object(name, *options):
     return rendered.one("ScaledObject", "films-worker-wan")["spec"]
 
 
+@pytest.mark.parametrize("active", [0, 2])
+def test_an_installation_begins_with_a_worker_that_tells_the_api_the_limits_of_the_model(active):
+    """The API rejects jobs of a model whose limits it does not know, so that nothing would start a worker."""
+    zero = ["--set", f"workers.wan.minReplicas=0,workers.wan.scaling.replicasWhileActive={active}"]
+    rendered = render_values("one-tenant", *zero)
+    assert "replicas" not in rendered.one("Deployment", "films-worker-wan")["spec"], (
+        "one, until KEDA changes it"
+    )
+    (container,) = rendered.pods["films-worker-wan"]["spec"]["containers"]
+    probe = container["startupProbe"]
+    start_seconds = probe["failureThreshold"] * probe["periodSeconds"]
+    assert scaled_object("one-tenant", *zero)["initialCooldownPeriod"] >= 2 * start_seconds > 0
+    assert "initialCooldownPeriod" not in scaled_object("one-tenant")
+
+
 def test_workers_that_scale_to_zero_have_a_minimum_while_they_run():
     """KEDA's idleReplicaCount: a spare worker while any runs, and none otherwise."""
     zero = ["--set", "workers.wan.minReplicas=0", "--set", "workers.wan.scaling.replicasWhileActive=2"]
